@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lib/base/matrix.h"
+#include "lib/device/cpu.h"
+
+namespace isotrain::kernels {
+
+/// y[n] = table[token[n]]; y (N,d) T, table (V,d) T, 0 <= token < V.
+template <class T>
+void embedding_forward(Cpu const& at, Matrix<T> y, Matrix<T const> table, std::span<std::int32_t const> token);
+
+/// dtable[token[n]] += dy[n] in ascending n for each row of the table: one chain of fp32 adds per row, so neither threads
+/// nor the cut into micro-batches matter. dtable (V,d) fp32.
+template <class T>
+void embedding_backward(Cpu const& at, Matrix<float> dtable, Matrix<T const> dy, std::span<std::int32_t const> token);
+
+}  // namespace isotrain::kernels
