@@ -3,8 +3,10 @@
 #include <xxhash.h>
 
 #include <bit>
+#include <cmath>
 
 #include "lib/base/error.h"
+#include "lib/base/portable_math.h"
 
 namespace isotrain {
 namespace {
@@ -54,6 +56,39 @@ float Random::uniform(std::uint64_t index) const {
 
 double Random::uniform_double(std::uint64_t index) const {
   return static_cast<double>(bits(index) >> 11) * 0x1p-53;
+}
+
+namespace {
+
+struct NormalPair {
+  double even;
+  double odd;
+};
+
+NormalPair normal_pair(RandomBlock const& b) {
+  constexpr double two_pi = 0x1.921fb54442d18p+2;
+  // The first uniform is never 0, where the logarithm would be infinite.
+  double const radius = std::sqrt(-2 * portable::log((static_cast<double>(join(b[0], b[1]) >> 12) + 0.5) * 0x1p-52));
+  double const angle = two_pi * (static_cast<double>(join(b[2], b[3]) >> 11) * 0x1p-53);
+  return {radius * portable::cos(angle), radius * portable::sin(angle)};
+}
+
+}  // namespace
+
+double Random::normal(std::uint64_t index) const {
+  NormalPair const pair = normal_pair(block(index / 2));
+  return index % 2 == 0 ? pair.even : pair.odd;
+}
+
+void fill_normal(std::span<float> out, std::uint64_t first_index, std::uint64_t seed, std::uint64_t stream,
+                 double stddev) {
+  Random const random(seed, stream);
+  for (std::size_t i = 0; i < out.size();) {
+    std::uint64_t const index = first_index + i;
+    NormalPair const pair = normal_pair(random.block(index / 2));
+    if (index % 2 == 0) out[i++] = static_cast<float>(stddev * pair.even);
+    if (i < out.size()) out[i++] = static_cast<float>(stddev * pair.odd);
+  }
 }
 
 std::uint64_t permute(std::uint64_t index, std::uint64_t n, std::uint64_t key) {

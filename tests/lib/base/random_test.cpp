@@ -61,6 +61,43 @@ TEST(Random, UniformIsUniformAndBelowOne) {
   EXPECT_NEAR(sum / count, 0.5, 6 * std::sqrt(1.0 / 12 / count));
 }
 
+TEST(Random, NormalHasTheMomentsOfOne) {
+  Random const random(3, "weights");
+  constexpr int count = 100000;
+  double sum = 0, squares = 0, cubes = 0, fourths = 0, products = 0;
+  int beyond_two = 0;
+  for (int i = 0; i < count; ++i) {
+    double const x = random.normal(i);
+    sum += x;
+    squares += x * x;
+    cubes += x * x * x;
+    fourths += x * x * x * x;
+    products += x * random.normal(i ^ 1);
+    beyond_two += std::abs(x) > 2;
+  }
+  // Variances of 1, x, ... of one sample are 1, 2, 15, 96 and 1 (twice that for pairs counted twice); five deviations.
+  double const root = std::sqrt(count);
+  EXPECT_NEAR(sum / count, 0, 5 * std::sqrt(1) / root);
+  EXPECT_NEAR(squares / count, 1, 5 * std::sqrt(2) / root);
+  EXPECT_NEAR(cubes / count, 0, 5 * std::sqrt(15) / root);
+  EXPECT_NEAR(fourths / count, 3, 5 * std::sqrt(96) / root);
+  EXPECT_NEAR(products / count, 0, 5 * std::sqrt(2) / root);
+  EXPECT_NEAR(beyond_two, 0.0455003 * count, 5 * std::sqrt(0.0455 * count));
+}
+
+TEST(Random, FillNormalDoesNotDependOnTheCut) {
+  std::vector<float> whole(101), pieces(101);
+  fill_normal(whole, 5, 1, 2, 0.02);
+  for (std::size_t begin = 0, length = 1; begin < whole.size(); begin += length, length = length % 6 + 1) {
+    length = std::min(length, whole.size() - begin);
+    fill_normal(std::span(pieces).subspan(begin, length), 5 + begin, 1, 2, 0.02);
+  }
+  EXPECT_EQ(whole, pieces);
+  for (int i = 0; i < 101; ++i) EXPECT_EQ(whole[i], static_cast<float>(0.02 * Random(1, 2).normal(5 + i)));
+  fill_normal(pieces, 6, 1, 2, 0.02);
+  EXPECT_NE(whole, pieces);
+}
+
 TEST(Permute, IsABijectionForEveryLength) {
   for (std::uint64_t n = 1; n <= 600; ++n) {
     for (std::uint64_t key : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}, n * 77}) {
