@@ -1,0 +1,252 @@
+// Attention, forward. What its bits are, for one (sample, query head), T positions, keys s <= t only:
+//
+//   z[t,s]  = scale * sum over i of q[t,i] k[s,i]
+//   m[t]    = max over s of z[t,s]
+//   p[t,s]  = exp(z[t,s] - m[t])                          (math-inl.h)
+//   l[t]    = 16 partial sums of p[t,s] by s mod 16, s ascending from +0, then tree_sum (simd-inl.h)
+//   o[t,j]  = (sum over s of T(p[t,s]) v[s,j]) * (1 / l[t]), rounded once to T
+//   lse[t]  = m[t] + log(l[t])
+//
+// Backward (attention_backward.cpp), a sum over the query heads of a group being one sum that goes on, heads ascending:
+//
+//   p[t,s]  = exp(z[t,s] - lse[t])
+//   d[t]    = sum over j of do[t,j] o[t,j]                 (16 partial sums by j mod 16, FMAs from +0, then tree_sum)
+//   ds[t,s] = p[t,s] * (sum over j of do[t,j] v[s,j] - d[t])
+//   dv[s,j] = sum over heads, over t of T(p[t,s]) do[t,j]
+//   dk[s,i] = scale * (sum over heads, over t of T(ds[t,s]) q[t,i])
+//   dq[t,i] = scale * (sum over s of T(ds[t,s]) k[s,i])
+//
+// Every sum of products is one of kernels/matmul.h, K counted from element 0, position 0 (of each head): for float one
+// chain of FMAs; for bfloat16 the place's class, p and ds rounded to bfloat16 as T(...) says. Terms of masked pairs are
+// +0; as a term that is 0 can change only the sign of a 0, and +0 is added to each result, it does not matter which of
+// them a sum contains. (That is so for finite inputs: infinities and NaN in token s may reach rows t < s of the same
+// block.)
+//
+// The maximum is over the whole row, not a running one: a block of query rows keeps its scores of all keys (64 rows at
+// most), so nothing is ever rescaled, rows do not depend on how keys are cut into blocks, and decoding gives the bits
+// of the prompt.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/attention-panels-inl.h"
+#include "kernels/cpu/attention-tile-inl.h"
+#include "kernels/cpu/attention_arguments.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/scratch.h"
+#include "lib/base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isotrain::kernels::HWY_NAMESPACE {
+
+/// One sample's keys and values, and the working memory of one block of query rows.
+struct ForwardPanels {
+  std::int64_t block_rows, padded_keys;
+  float *keys, *keys_transposed, *values;  // panels of: padded_keys rows; dq rows; padded_keys rows
+  float *queries, *scores, *sums;          // panels of block_rows rows
+  float *row_maximum, *row_sum;            // (block_rows, 16)
+};
+
+/// The first query rows of a block fit a few MiB of scores however long the sequence is.
+inline std::int64_t rows_of_block(std::int64_t queries, std::int64_t keys) {
+  if (queries == 1) return 1;
+  std::int64_t const fitting = (std::int64_t{1} << 19) / std::max<std::int64_t>(keys, 1) / 16 * 16;
+  return std::clamp<std::int64_t>(fitting, 16, 64);
+}
+
+/// Scores to probabilities, in place, of the rows at positions first, first + 1, ...: their panels up to the diagonal.
+template <class T>
+void softmax_rows(ForwardPanels const& at, std::int64_t first, std::int64_t rows, float scale) {
+  F32x16 const factor = splat(scale);
+  float const lowest = -std::numeric_limits<float>::infinity();
+  std::int64_t const stride = at.block_rows * 16;
+  std::int64_t const panels = (first + rows - 1) / 16 + 1;
+  for (std::int64_t r = 0; r < rows; ++r) store(splat(lowest), at.row_maximum + r * 16);
+  for (std::int64_t p = 0; p < panels; ++p) {
+    for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < rows; ++r) {
+      F32x16 z = load(at.scores + p * stride + r * 16) * factor;
+      std::int64_t const visible = first + r - p * 16 + 1;
+      if (visible < 16) z = first_lanes(z, visible, lowest);
+      store(larger(z, load(at.row_maximum + r * 16)), at.row_maximum + r * 16);
+    }
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    store(splat(largest(load(at.row_maximum + r * 16))), at.row_maximum + r * 16);
+    store(splat(0.0F), at.row_sum + r * 16);
+  }
+  for (std::int64_t p = 0; p < panels; ++p) {
+    for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < rows; ++r) {
+      float* z = at.scores + p * stride + r * 16;
+      F32x16 probability = exponential(load(z) * factor - load(at.row_maximum + r * 16));
+      std::int64_t const visible = first + r - p * 16 + 1;
+      if (visible < 16) probability = first_lanes(probability, visible, 0.0F);
+      store(load(at.row_sum + r * 16) + probability, at.row_sum + r * 16);
+      store(rounded<T>(probability), z);
+    }
+  }
+}
+
+/// Query rows [row, row + rows) of a head; row 0 of the head is at position sequence - queries.
+template <class T, Sum sum, int tile>
+void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::int64_t sample, std::int64_t head,
+                   std::int64_t row, std::int64_t rows) {
+  std::int64_t const dq = x.q.dim, dv = x.v.dim;
+  std::int64_t const first = x.sequence - x.queries + row;
+  std::int64_t const tiled_rows = (rows + tile - 1) / tile * tile;
+  std::int64_t const stride = at.block_rows * 16;
+  std::int64_t const panels = (first + tiled_rows - 1) / 16 + 1;
+  pack(at.queries, at.block_rows, x.q.at(sample * x.queries + row, head), x.q.row_stride, rows, dq);
+
+  for (std::int64_t p = 0; p < panels; p += chain_panels) {
+    for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < tiled_rows; r += tile) {
+      product<sum, Left::rows, tile>(at.scores + p * stride + r * 16, stride, at.queries + r * 16, stride,
+                                     at.keys_transposed + p * dq * 16, dq * 16,
+                                     std::min<std::int64_t>(chain_panels, panels - p), 0, dq, Accumulate::no);
+    }
+  }
+  softmax_rows<T>(at, first, tiled_rows, x.scale);
+
+  constexpr std::int64_t key_block = 128;  // its values stay in the first cache while all rows pass
+  std::int64_t const value_panels = (dv + 15) / 16;
+  std::int64_t const last_end = std::min(x.sequence, first + tiled_rows);
+  for (std::int64_t key = 0; key < last_end; key += key_block) {
+    for (std::int64_t r = std::max<std::int64_t>(0, (key - first) / tile * tile); r < tiled_rows; r += tile) {
+      std::int64_t const end = std::min({x.sequence, first + r + tile, key + key_block});
+      if (end <= key) continue;
+      product<sum, Left::rows, tile>(at.sums + r * 16, stride, at.scores + r * 16, stride, at.values,
+                                     at.padded_keys * 16, value_panels, key, end,
+                                     key == 0 ? Accumulate::no : Accumulate::yes);
+    }
+  }
+
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float const total = tree_sum(load(at.row_sum + r * 16));
+    unpack_row(x.o.at(sample * x.queries + row + r, head), at.sums + r * 16, stride, dv, splat(1.0F / total));
+    if (x.lse != nullptr) {
+      x.lse[(sample * x.q.heads + head) * x.queries + row + r] = at.row_maximum[r * 16] + logarithm(total);
+    }
+  }
+}
+
+/// Units [begin, end): a unit is a query head of a sample.
+template <class T, Sum sum, int tile>
+void forward_units(AttentionForward<T> const& x, std::int64_t begin, std::int64_t end) {
+  thread_local Scratch scratch;
+  std::int64_t const dq = x.q.dim, dv = x.v.dim;
+  std::int64_t const wide_dq = (dq + 15) / 16 * 16, wide_dv = (dv + 15) / 16 * 16;
+  ForwardPanels at{};
+  at.block_rows = rows_of_block(x.queries, x.sequence);
+  at.padded_keys = (x.sequence + 15) / 16 * 16;
+  scratch.cut({{&at.keys, at.padded_keys * wide_dq},
+               {&at.keys_transposed, at.padded_keys * dq},
+               {&at.values, at.padded_keys * wide_dv},
+               {&at.queries, at.block_rows * wide_dq},
+               {&at.scores, at.block_rows * at.padded_keys},
+               {&at.sums, at.block_rows * wide_dv},
+               {&at.row_maximum, at.block_rows * 16},
+               {&at.row_sum, at.block_rows * 16}});
+  std::int64_t const group = x.q.heads / x.k.heads;
+  std::int64_t packed = -1;
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    std::int64_t const sample = unit / x.q.heads, head = unit % x.q.heads;
+    if (packed != unit / group) {
+      packed = unit / group;
+      std::int64_t const key_head = head / group;
+      pack(at.keys, at.padded_keys, x.k.at(sample * x.sequence, key_head), x.k.row_stride, x.sequence, dq);
+      transpose(at.keys_transposed, at.keys, at.padded_keys, dq);
+      pack(at.values, at.padded_keys, x.v.at(sample * x.sequence, key_head), x.v.row_stride, x.sequence, dv);
+    }
+    for (std::int64_t row = 0; row < x.queries; row += at.block_rows) {
+      forward_block<T, sum, tile>(at, x, sample, head, row, std::min(at.block_rows, x.queries - row));
+    }
+  }
+}
+
+template <class T, Sum sum>
+void forward_range(AttentionForward<T> const& x, std::int64_t begin, std::int64_t end) {
+  if (x.queries == 1) {
+    forward_units<T, sum, 1>(x, begin, end);
+  } else {
+    forward_units<T, sum, chain_rows>(x, begin, end);
+  }
+}
+
+void forward_float(AttentionForward<float> const& x, std::int64_t begin, std::int64_t end) {
+  forward_range<float, Sum::chain>(x, begin, end);
+}
+void forward_tiles(AttentionForward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {
+  forward_range<bfloat16, Sum::tiles>(x, begin, end);
+}
+void forward_pairs(AttentionForward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {
+  forward_range<bfloat16, Sum::pairs>(x, begin, end);
+}
+
+}  // namespace isotrain::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isotrain::kernels {
+namespace {
+
+HWY_EXPORT(forward_float);
+HWY_EXPORT(forward_tiles);
+HWY_EXPORT(forward_pairs);
+
+void run(Cpu const& at, AttentionForward<float> const& x, std::int64_t units) {
+  at.parallel_for(units, 1, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward_float)(x, begin, end);
+  });
+}
+
+void run(Cpu const& at, AttentionForward<bfloat16> const& x, std::int64_t units) {
+  at.parallel_for(units, 1, [&](std::int64_t begin, std::int64_t end) {
+    if (at.bf16_class() == Bf16Class::tiles) {
+      HWY_DYNAMIC_DISPATCH(forward_tiles)(x, begin, end);
+    } else {
+      HWY_DYNAMIC_DISPATCH(forward_pairs)(x, begin, end);
+    }
+  });
+}
+
+template <class T>
+void check(Heads<T> const& o, Heads<T const> const& q, Heads<T const> const& k, Heads<T const> const& v) {
+  expects(k.heads > 0 && q.heads > 0 && q.heads % k.heads == 0, "key heads divide query heads");
+  expects(v.heads == k.heads && v.rows == k.rows && q.dim == k.dim, "keys and values of the same tokens");
+  expects(o.rows == q.rows && o.heads == q.heads && o.dim == v.dim, "outputs as queries, of the width of values");
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(Cpu const& at, Heads<T> o, std::span<float> lse, Heads<T const> q, Heads<T const> k,
+                       Heads<T const> v, AttentionShape shape) {
+  check(o, q, k, v);
+  expects(q.rows == shape.samples * shape.sequence && k.rows == q.rows, "rows are samples * sequence");
+  expects(static_cast<std::int64_t>(lse.size()) == q.rows * q.heads, "one lse for each row and head");
+  run(at, AttentionForward<T>{o, lse.data(), q, k, v, shape.sequence, shape.sequence, shape.scale},
+      shape.samples * q.heads);
+}
+
+template <class T>
+void attention_decode(Cpu const& at, Heads<T> o, Heads<T const> q, Heads<T const> k, Heads<T const> v, float scale) {
+  check(o, q, k, v);
+  expects(q.rows == 1 && k.rows >= 1, "one new token, which is in the cache");
+  run(at, AttentionForward<T>{o, nullptr, q, k, v, k.rows, 1, scale}, q.heads);
+}
+
+template void attention_forward<float>(Cpu const&, Heads<float>, std::span<float>, Heads<float const>,
+                                       Heads<float const>, Heads<float const>, AttentionShape);
+template void attention_forward<bfloat16>(Cpu const&, Heads<bfloat16>, std::span<float>, Heads<bfloat16 const>,
+                                          Heads<bfloat16 const>, Heads<bfloat16 const>, AttentionShape);
+template void attention_decode<float>(Cpu const&, Heads<float>, Heads<float const>, Heads<float const>,
+                                      Heads<float const>, float);
+template void attention_decode<bfloat16>(Cpu const&, Heads<bfloat16>, Heads<bfloat16 const>, Heads<bfloat16 const>,
+                                         Heads<bfloat16 const>, float);
+
+}  // namespace isotrain::kernels
+#endif  // HWY_ONCE
