@@ -31,13 +31,11 @@ RunPlan plan_run(std::int64_t steps, BatchRamp const& batches, double warmup);
 ///               (Loshchilov and Hutter, arXiv:1608.03983)
 ///     step      1, then `step_factor` from n >= `step_first` N, then its square from n >= `step_second` N
 ///               (DeepSeek-V2, arXiv:2405.04434, section 3.1.2: 0.316 at 60 % and 90 %; V2-Lite and LLM: 80 % and 90 %)
-///     v3        with x = 14.8 n / N: 1 up to x = 10; cosine from 1 to 0.1 up to x = 14.3; 0.1 up to x = 14.633;
-///     then 7.3 / 220
-///               (DeepSeek-V3, arXiv:2412.19437, section 4.2, the phases scaled to the run's length)
-///     wsd       1 up to n = (1 - d) N with d = `decay`, then f + (1 - f)(1 - q) with p = (n - (1 - d) N) / (d N) and
-///               q = p (linear) or sqrt(p) (sqrt)
-///               (warm-up, stable, decay: Hu et al., arXiv:2404.06395; 20 % and 1 - sqrt: Hagele et al.,
-///               arXiv:2405.18392)
+///     v3        with x = 14.8 n / N: 1 up to x = 10, cosine from 1 to 0.1 up to x = 14.3, 0.1 up to x = 14.633, then
+///               7.3 / 220 (DeepSeek-V3, arXiv:2412.19437, section 4.2, the phases scaled to the run's length)
+///     wsd       1 up to n = (1 - d) N with d = `decay_fraction`, then f + (1 - f)(1 - q) with q = p (linear) or
+///               sqrt(p) (sqrt) and p = (n - (1 - d) N) / (d N) (warm-up, stable, decay: Hu et al., arXiv:2404.06395;
+///               20 % and 1 - sqrt: Hagele et al., arXiv:2405.18392)
 /// p reaches 1 at the end of the last step, so that this step still does something where the floor is 0.
 class LearningRate {
  public:
@@ -48,7 +46,7 @@ class LearningRate {
     double step_first = 0.6;             // step: fraction of the run's tokens
     double step_second = 0.9;            // step: fraction of the run's tokens
     double step_factor = 0.316;          // step: at each of the two
-    double decay = 0.2;                  // wsd: fraction of the run's tokens
+    double decay_fraction = 0.2;         // wsd: fraction of the run's tokens
     std::string decay_shape = "linear";  // wsd: linear, sqrt
   };
 

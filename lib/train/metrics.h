@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lib/base/unique.h"
 
 namespace isotrain {
 
@@ -20,9 +20,9 @@ struct StepMetrics {
   double lr = 0;
   double tokens_per_s = 0;  // of all ranks together
   double step_s = 0;
-  double mfu = 0;                                    // model FLOPs over the kernel's measured rate, 0 to 1
-  std::uint64_t fingerprint = 0;                     // of the weights after the step
-  std::vector<std::pair<std::string, double>> more;  // optional ones by name: balance_loss, max_vio, eval_loss, ...
+  double mfu = 0;                                      // model FLOPs over the kernel's measured rate, 0 to 1
+  std::uint64_t fingerprint = 0;                       // of the weights after the step
+  std::vector<std::pair<std::string, double>> more{};  // optional ones by name: balance_loss, max_vio, eval_loss, ...
 };
 
 /// One JSON object on one line, without the newline: fields as named above, in that order, those of `more` last;
@@ -40,13 +40,11 @@ class MetricsFile {
   void append(StepMetrics const& metrics);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
+  static void close(int file);
+
   std::filesystem::path path_;
   std::function<void(std::string const&)> warn_;
-  std::unique_ptr<std::FILE, Close> file_;
-  bool torn_ = false;  // the file may end inside a line
+  Unique<int, close, -1> file_;
   bool warned_ = false;
 };
 

@@ -15,7 +15,6 @@ class RunFolder {
   std::filesystem::path settings() const { return root_ / "run.cfg"; }       // every setting as resolved
   std::filesystem::path metrics() const { return root_ / "metrics.jsonl"; }  // one JSON object a step
   std::filesystem::path logs() const { return root_ / "logs"; }
-  std::filesystem::path log(int rank) const;  // logs/rank-00000.log
   std::filesystem::path checkpoints() const { return root_ / "checkpoints"; }
 
  private:

@@ -1,0 +1,72 @@
+#include "lib/train/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "lib/base/digest.h"
+#include "lib/base/error.h"
+#include "lib/base/setting_value.h"
+
+namespace isotrain {
+namespace {
+
+std::string json_number(double value) {
+  return std::isfinite(value) ? format_value(value) : "null";
+}
+
+}  // namespace
+
+std::string to_json(StepMetrics const& metrics) {
+  std::string line = "{\"step\":" + format_value(metrics.step) + ",\"tokens\":" + format_value(metrics.tokens);
+  auto const add = [&](std::string const& name, std::string const& value) { line += ",\"" + name + "\":" + value; };
+  add("loss", json_number(metrics.loss));
+  add("grad_norm", json_number(metrics.grad_norm));
+  add("lr", json_number(metrics.lr));
+  add("tokens_per_s", json_number(metrics.tokens_per_s));
+  add("step_s", json_number(metrics.step_s));
+  add("mfu", json_number(metrics.mfu));
+  add("fingerprint", "\"" + to_hex(metrics.fingerprint) + "\"");
+  for (auto const& [name, value] : metrics.more) {
+    expects(name.find_first_of("\"\\\n") == std::string::npos, "a plain name of a metric");
+    add(name, json_number(value));
+  }
+  return line + "}";
+}
+
+MetricsFile::MetricsFile(std::filesystem::path path, std::function<void(std::string const&)> warn)
+    : path_(std::move(path)),
+      warn_(std::move(warn)),
+      file_(open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+  if (!file_) throw Error("cannot write the metrics file '" + path_.string() + "'", std::strerror(errno));
+}
+
+void MetricsFile::close(int file) {
+  ::close(file);
+}
+
+void MetricsFile::append(StepMetrics const& metrics) {
+  std::string const line = to_json(metrics) + "\n";
+  off_t const end = lseek(file_.get(), 0, SEEK_END);
+  std::size_t written = 0;
+  while (written < line.size()) {
+    ssize_t const count = write(file_.get(), line.data() + written, line.size() - written);
+    if (count >= 0) {
+      written += static_cast<std::size_t>(count);
+    } else if (errno != EINTR) {
+      break;
+    }
+  }
+  if (written == line.size()) return;
+  int const why = errno;
+  std::string message = "cannot write the metrics file '" + path_.string() + "' (" + std::strerror(why) +
+                        "); the run goes on, lines of its metrics are lost";
+  if (written > 0 && ftruncate(file_.get(), end) != 0) message += ", one is torn";
+  if (!warned_) warn_(message);
+  warned_ = true;
+}
+
+}  // namespace isotrain
