@@ -2,12 +2,13 @@
 
 #include <span>
 
-#include "lib/base/matrix.h"
 #include "kernels/accumulate.h"
+#include "lib/base/matrix.h"
 #include "lib/device/cpu.h"
 
 /// Root-mean-square normalisation (Zhang and Sennrich, arXiv:1910.07467). Letters: N tokens, d width.
 /// Rows contiguous (col_stride 1), any row stride. T is float or bfloat16; arithmetic in fp32.
+/// Requires shapes that fit together; throws nothing else. Bits depend on neither threads nor strides nor other rows.
 /// Row sums: 16 partial sums by index mod 16 (fused multiply-adds from +0), then a fixed tree (distance 8, 4, 2, 1).
 namespace isotrain::kernels {
 
@@ -22,16 +23,17 @@ template <class T>
 void rmsnorm_apply(Cpu const& at, Matrix<T> y, std::span<float const> rstd, Matrix<T const> x,
                    std::span<float const> gain);
 
-/// dx [+]= rstd * g - x * (rstd^3 / d) * sum_j g_j x_j with g = gain * dy; added in fp32, rounded once to T.
+/// dx [+]= rstd * g - c * x with g = gain * dy and c = rstd^3 / d * sum_j g_j x_j: fma(-c, x, rstd * g), then added to
+/// dx in fp32, rounded once to T.
 ///   dx (N,d) T; may alias dy when Accumulate::no
 template <class T>
 void rmsnorm_backward_input(Cpu const& at, Matrix<T> dx, Matrix<T const> dy, Matrix<T const> x,
                             std::span<float const> rstd, std::span<float const> gain,
                             Accumulate accumulate = Accumulate::no);
 
-/// dgain (d) fp32 += sum over tokens of dy * (x * rstd). Tokens come in samples of `sample_rows`; in a sample they are cut
-/// into `slices` runs of ceil(sample_rows / slices): a chain in each run from +0, Tree over the runs, then one add per
-/// sample into dgain, samples ascending.
+/// dgain (d) fp32 += sum over tokens of dy * (x * rstd). Tokens come in samples of `sample_rows`; in a sample they are
+/// cut into `slices` runs of ceil(sample_rows / slices): a chain of fused multiply-adds in each run from +0, Tree over
+/// the runs that have tokens, then one add per sample into dgain, samples ascending. sample_rows divides N.
 template <class T>
 void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
                            std::span<float const> rstd, std::int64_t sample_rows, int slices);
