@@ -1,0 +1,298 @@
+// The loops around a micro-kernel: packing, blocking for the caches, partial sums of slices, epilogue. Included once
+// per Highway target.
+#if defined(ISOTRAIN_KERNELS_MATMUL_DRIVER_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISOTRAIN_KERNELS_MATMUL_DRIVER_INL
+#undef ISOTRAIN_KERNELS_MATMUL_DRIVER_INL
+#else
+#define ISOTRAIN_KERNELS_MATMUL_DRIVER_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/matmul_kernel-inl.h"
+#include "kernels/cpu/matmul_pack-inl.h"
+#include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_workspace.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isotrain::kernels::HWY_NAMESPACE {
+
+/// What a class of sums is made of: its register tile, its panels, its micro-kernel.
+template <int tile_rows, StepOrder order, std::int64_t padding>
+struct PanelEngine {
+  using Element = float;
+  static constexpr std::int64_t rows = tile_rows;
+  static constexpr std::int64_t cols = tile_cols;
+  static constexpr std::int64_t pad = padding;
+  /// One panel of B of this many steps stays in the first-level cache.
+  static constexpr std::int64_t max_steps = 256;
+
+  template <class T>
+  static void pack_a(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
+    pack_panel<tile_rows, order>(panel, strip, steps, padded);
+  }
+  template <class T>
+  static void pack_b(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
+    pack_panel<tile_cols, order>(panel, strip, steps, padded);
+  }
+};
+
+/// fp32.
+struct ChainEngine : PanelEngine<chain_rows, StepOrder::ascending, 1> {
+  static constexpr auto kernels = chain_kernels(std::make_integer_sequence<int, chain_rows>());
+};
+/// bf16, pairs class: the same chain with each pair's odd step first.
+struct PairsEngine : PanelEngine<chain_rows, StepOrder::odd_first, 2> {
+  static constexpr auto kernels = chain_kernels(std::make_integer_sequence<int, chain_rows>());
+};
+/// bf16, tiles class.
+struct TilesEngine : PanelEngine<blocks_rows, StepOrder::ascending, 32> {
+  static constexpr auto kernels = blocks_kernels(std::make_integer_sequence<int, blocks_rows>());
+};
+
+inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
+  return (x + y - 1) / y;
+}
+
+/// left + right into right, tiles of `count` numbers (a multiple of a vector).
+HWY_INLINE void add_tile(float const* left, float* right, std::int64_t count) {
+  F32 const d;
+  for (std::int64_t i = 0; i < count; i += static_cast<std::int64_t>(vector_lanes)) {
+    hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, right + i);
+  }
+}
+
+/// C = round(tile [+ residual]).
+template <class Out>
+HWY_INLINE void finish_tile(float const* tile, std::int64_t tile_stride, Matrix<Out> c, Matrix<Out const> residual) {
+  bool const add = residual.data != nullptr;
+  bool const contiguous = c.col_stride == 1 && (!add || residual.col_stride == 1);
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    float const* const from = tile + r * tile_stride;
+    if (contiguous) {
+      for (std::int64_t j = 0; j < c.cols; j += block_lanes) {
+        std::int64_t const n = std::min(block_lanes, c.cols - j);
+        F32x16 x = load_first(from + j, n);
+        if (add) x = x + load_first(residual.row(r) + j, n);
+        store_first(x, c.row(r) + j, n);
+      }
+    } else {
+      for (std::int64_t j = 0; j < c.cols; ++j) {
+        c(r, j) = from_float<Out>(add ? from[j] + to_float(residual(r, j)) : from[j]);
+      }
+    }
+  }
+}
+
+template <class Out>
+HWY_INLINE void load_tile(Matrix<Out> c, float* tile, std::int64_t tile_stride) {
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    for (std::int64_t j = 0; j < c.cols; ++j) tile[r * tile_stride + j] = to_float(c(r, j));
+  }
+}
+
+/// One thread's part of a product.
+template <class Engine, class T, class Out>
+class PartOfProduct {
+ public:
+  PartOfProduct(gemm::Product<T, Out> const& product, gemm::Range rows, gemm::Range cols)
+      : a_(product.a.slice_rows(rows.begin, rows.size())),
+        b_(product.b.slice_cols(cols.begin, cols.size())),
+        c_(product.c.slice_rows(rows.begin, rows.size()).slice_cols(cols.begin, cols.size())),
+        residual_(product.residual),
+        cuts_(product.cuts),
+        add_to_c_(product.add_to_c) {
+    if (residual_.data) {
+      residual_ = residual_.slice_rows(rows.begin, rows.size()).slice_cols(cols.begin, cols.size());
+    }
+    if (Engine::pad == 1) cuts_.leaf = 0, cuts_.segments = {};
+    num_runs_ = cuts_.num_runs();
+  }
+
+  void operator()() {
+    if (c_.empty()) return;
+    if (cuts_.length == 0) return fill();
+    choose_blocks();
+    for (std::int64_t col = 0; col < c_.cols; col += block_cols_) {
+      std::int64_t const cols = std::min(block_cols_, c_.cols - col);
+      gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps);
+      bool add = add_to_c_;
+      while (!k.done()) {
+        gemm::KCursor const begin = k;
+        pack(panels_b_, Engine::cols, b_.slice_cols(col, cols).transposed(), k, &Engine::template pack_b<T>);
+        for (std::int64_t row = 0; row < c_.rows; row += block_rows_) {
+          std::int64_t const rows = std::min(block_rows_, c_.rows - row);
+          if (col == 0 || !keeps_a_) {
+            gemm::KCursor again = begin;
+            pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), again, &Engine::template pack_a<T>);
+          }
+          for (std::int64_t strip = 0; strip < cols; strip += Engine::cols) {
+            multiply_strip(begin, k, row, rows, col + strip, strip, add);
+          }
+        }
+        add = true;
+      }
+    }
+  }
+
+ private:
+  using Element = typename Engine::Element;
+
+  /// Sizes of the packed blocks: A's and partial sums stay in the second-level cache; B's too if A has one block only.
+  void choose_blocks() {
+    constexpr std::int64_t cache = 768 << 10;
+    constexpr std::int64_t far_cache = 8 << 20;
+    constexpr std::int64_t steps_per_pass = 2048;
+    constexpr std::int64_t slack = 64 / sizeof(Element);
+    std::int64_t padded = 0;
+    for (gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps); !k.done();) padded += k.next().steps;
+    // Sums that live in C itself may be left and taken up again.
+    bool const resumable = std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data;
+    one_pass_ = !resumable || padded <= steps_per_pass;
+    steps_ = one_pass_ ? padded : steps_per_pass;
+    keeps_a_ = false;
+    block_rows_ = blocks(c_.rows, cache, Engine::rows);
+    bool const skinny = block_rows_ >= c_.rows;
+    block_cols_ = blocks(c_.cols, skinny ? cache : far_cache, Engine::cols);
+    keeps_a_ = skinny && one_pass_;
+    auto const bytes = [&](std::int64_t vectors, std::int64_t unit) {
+      return static_cast<std::size_t>(ceil_div(vectors, unit) * unit * steps_ + slack) * sizeof(Element);
+    };
+    panels_a_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_a, bytes(block_rows_, Engine::rows)));
+    panels_b_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_b, bytes(block_cols_, Engine::cols)));
+    std::int64_t const levels = std::bit_width(static_cast<unsigned>(num_runs_ - 1)) + 1;
+    sums_stride_ = ceil_div(block_rows_, Engine::rows) * tile_size;
+    sums_ = static_cast<float*>(
+        gemm::workspace(gemm::Purpose::partial_sums, static_cast<std::size_t>(levels * sums_stride_) * sizeof(float)));
+  }
+
+  /// Even blocks of whole tiles that fit `bytes`.
+  std::int64_t blocks(std::int64_t vectors, std::int64_t bytes, std::int64_t unit) const {
+    std::int64_t const fit =
+        std::max(bytes / (steps_ * static_cast<std::int64_t>(sizeof(Element))) / unit, std::int64_t{1});
+    std::int64_t const tiles = ceil_div(vectors, unit);
+    return ceil_div(tiles, ceil_div(tiles, fit)) * unit;
+  }
+
+  /// Packs vectors along K (rows of `m`) of blocks from `k` on, as many as fit: for each block all its panels.
+  template <class Pack>
+  void pack(Element* to, std::int64_t width, Matrix<T const> m, gemm::KCursor& k, Pack pack_panel) const {
+    std::int64_t steps = 0;
+    while (!k.done() && (one_pass_ || steps + Engine::max_steps <= steps_)) {
+      gemm::KBlock const block = k.next();
+      for (std::int64_t i = 0; i < m.rows; i += width) {
+        std::int64_t offset = 0;
+        for (int piece = 0; piece < block.num_pieces; ++piece) {
+          gemm::KPiece const p = block.pieces[piece];
+          std::int64_t const padded = ceil_div(p.count, Engine::pad) * Engine::pad;
+          Strip<T> const strip{m.data + i * m.row_stride + p.begin * m.col_stride, std::min(width, m.rows - i),
+                               m.rows - i, m.row_stride, m.col_stride};
+          pack_panel(to + offset * width, strip, p.count, padded);
+          offset += padded;
+        }
+        to += block.steps * width;
+      }
+      steps += block.steps;
+    }
+  }
+
+  /// All rows of a block of A with one panel of B, steps from `begin` to `end`.
+  void multiply_strip(gemm::KCursor begin, gemm::KCursor const& end, std::int64_t row, std::int64_t rows,
+                      std::int64_t col, std::int64_t col_in_block, bool add) const {
+    std::int64_t const padded_rows = ceil_div(rows, Engine::rows) * Engine::rows;
+    std::int64_t const padded_cols =
+        ceil_div(std::min(block_cols_, c_.cols - (col - col_in_block)), Engine::cols) * Engine::cols;
+    std::int64_t const cols = std::min(Engine::cols, c_.cols - col);
+    bool const in_place =
+        std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
+    Element const* a = panels_a_;
+    Element const* b = panels_b_;
+    while (!same_place(begin, end)) {
+      gemm::KBlock const block = begin.next();
+      bool const last = same_place(begin, end);
+      Element const* const panel_b = b + col_in_block * block.steps;
+      for (std::int64_t i = 0; i < rows; i += Engine::rows) {
+        auto const c = c_.slice_rows(row + i, std::min(Engine::rows, rows - i)).slice_cols(col, cols);
+        float* const sums = sums_ + i / Engine::rows * tile_size;
+        float* const own = sums + std::countr_one(static_cast<unsigned>(block.run)) * sums_stride_;
+        bool const first = block.begins_run || a == panels_a_;
+        TileInOut tile{own, Engine::cols, own, Engine::cols};
+        if (first) tile.in = nullptr;
+        if (first && add) {
+          if constexpr (std::is_same_v<Out, float>) {
+            if (in_place) {
+              tile.in = c.data, tile.in_stride = c.row_stride;
+            } else {
+              load_tile(c, own, Engine::cols);
+              tile.in = own;
+            }
+          }
+        }
+        if constexpr (std::is_same_v<Out, float>) {
+          if (last && in_place) tile.out = c.data, tile.out_stride = c.row_stride;
+        }
+        Engine::kernels[static_cast<std::size_t>(c.rows - 1)](a + i * block.steps, panel_b, block.steps, tile);
+        if (block.ends_run) merge(sums, own, block.run);
+        if (last && !in_place) {
+          auto const residual =
+              residual_.data ? residual_.slice_rows(row + i, c.rows).slice_cols(col, cols) : Matrix<Out const>{};
+          finish_tile(own, Engine::cols, c, residual);
+        }
+      }
+      a += padded_rows * block.steps;
+      b += padded_cols * block.steps;
+    }
+  }
+
+  static bool same_place(gemm::KCursor const& x, gemm::KCursor const& y) { return x.position() == y.position(); }
+
+  /// Adds what a completed run completes in the tree: subtrees of lower runs wait at the level of their size.
+  void merge(float* sums, float* own, int run) const {
+    auto const waiting = static_cast<unsigned>(run);
+    int const levels = run + 1 == num_runs_ ? std::bit_width(waiting) : std::countr_one(waiting);
+    for (int level = 0; level < levels; ++level) {
+      if (waiting >> level & 1U) add_tile(sums + level * sums_stride_, own, tile_size);
+    }
+  }
+
+  /// K = 0.
+  void fill() const {
+    if (add_to_c_) return;
+    for (std::int64_t r = 0; r < c_.rows; ++r) {
+      for (std::int64_t j = 0; j < c_.cols; ++j) {
+        c_(r, j) = from_float<Out>(residual_.data ? 0.0F + to_float(residual_(r, j)) : 0.0F);
+      }
+    }
+  }
+
+  static constexpr std::int64_t tile_size = Engine::rows * Engine::cols;
+
+  Matrix<T const> a_;
+  Matrix<T const> b_;
+  Matrix<Out> c_;
+  Matrix<Out const> residual_;
+  gemm::KCuts cuts_;
+  bool add_to_c_;
+  int num_runs_ = 0;
+  bool one_pass_ = true;         // all of K is packed at once
+  std::int64_t steps_ = 0;       // padded, that are packed at once
+  std::int64_t block_rows_ = 0;  // of A packed at a time
+  std::int64_t block_cols_ = 0;  // of B packed at a time
+  bool keeps_a_ = false;         // A is packed once for all blocks of B
+  Element* panels_a_ = nullptr;
+  Element* panels_b_ = nullptr;
+  float* sums_ = nullptr;  // [level][row tile][tile]
+  std::int64_t sums_stride_ = 0;
+};
+
+}  // namespace isotrain::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target
