@@ -20,6 +20,12 @@ namespace {
 constexpr std::uint64_t flush_bits = 0x8040;  // MXCSR: FTZ and DAZ
 std::uint64_t read_mode() { return _mm_getcsr(); }
 void write_mode(std::uint64_t mode) { _mm_setcsr(static_cast<unsigned>(mode)); }
+/// GCC 12 leaves out the vzeroupper at the end of some kernels; the processor then runs SSE code, all that is not a kernel,
+/// up to 200 times slower until the next one.
+void leave_vector_code() {
+  static bool const avx = __builtin_cpu_supports("avx");
+  if (avx) asm volatile("vzeroupper");
+}
 #elif defined(__aarch64__)
 constexpr std::uint64_t flush_bits = std::uint64_t{1} << 24;  // FPCR: FZ
 std::uint64_t read_mode() {
@@ -28,6 +34,7 @@ std::uint64_t read_mode() {
   return mode;
 }
 void write_mode(std::uint64_t mode) { asm volatile("msr fpcr, %0" ::"r"(mode)); }
+void leave_vector_code() {}
 #else
 #error "the numerics contract needs a way to flush subnormals to zero on this processor"
 #endif
@@ -47,6 +54,7 @@ void Cpu::parallel_for(std::int64_t count, std::int64_t grain,
   if (team <= 1 || omp_in_parallel()) {
     FlushToZero const mode;
     body(0, count);
+    leave_vector_code();
     return;
   }
   std::exception_ptr failure;
@@ -60,6 +68,7 @@ void Cpu::parallel_for(std::int64_t count, std::int64_t grain,
     std::int64_t const end = std::min(count, pieces * (member + 1) / members * grain);
     try {
       if (begin < end) body(begin, end);
+      leave_vector_code();
     } catch (...) {
       std::lock_guard const lock(failure_mutex);
       if (!failure) failure = std::current_exception();
