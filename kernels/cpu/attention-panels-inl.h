@@ -16,22 +16,41 @@
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
+/// From panel to panel, of a matrix of so many rows: one line more than they need, or panels fall on the same sets of a
+/// cache.
+HWY_INLINE constexpr std::int64_t panel_stride(std::int64_t rows) {
+  return rows * 16 + 16;
+}
+HWY_INLINE constexpr std::int64_t num_panels(std::int64_t width) {
+  return (width + 15) / 16;
+}
+/// Floats of a matrix in panels.
+HWY_INLINE constexpr std::int64_t panels_size(std::int64_t rows, std::int64_t width) {
+  return num_panels(width) * panel_stride(rows);
+}
+
 /// `rows` rows of `width` elements into panels of `padded` rows; what is beyond either becomes 0.
 template <class T>
 void pack(float* panels, std::int64_t padded, T const* x, std::int64_t row_stride, std::int64_t rows,
           std::int64_t width) {
-  for (std::int64_t first = 0; first < width; first += 16, panels += padded * 16) {
-    std::int64_t r = 0;
-    for (; r < rows; ++r) store(load_first(x + r * row_stride + first, width - first), panels + r * 16);
-    std::fill(panels + r * 16, panels + padded * 16, 0.0F);
+  std::int64_t const stride = panel_stride(padded);
+  for (std::int64_t r = 0; r < rows; ++r, x += row_stride) {
+    float* out = panels + r * 16;
+    std::int64_t i = 0;
+    for (; i + 16 <= width; i += 16, out += stride) store(load(x + i), out);
+    if (i < width) store(load_first(x + i, width - i), out);
+  }
+  for (std::int64_t p = 0; p < num_panels(width); ++p) {
+    std::fill(panels + p * stride + rows * 16, panels + p * stride + padded * 16, 0.0F);
   }
 }
 
-/// The transposed matrix in panels of `width` rows (stride width * 16), from panels of `padded` rows, a multiple of 16.
-inline void transpose(float* out, float const* panels, std::int64_t padded, std::int64_t width) {
+/// The transposed matrix in panels of `width` rows, from panels of `padded` rows, a multiple of 16.
+inline void transpose(float* transposed, float const* panels, std::int64_t padded, std::int64_t width) {
   for (std::int64_t row = 0; row < padded; row += 16) {
+    float* out = transposed + row / 16 * panel_stride(width);
     for (std::int64_t column = 0; column < width; column += 16) {
-      float const* in = panels + column * padded + row * 16;
+      float const* in = panels + column / 16 * panel_stride(padded) + row * 16;
       std::int64_t const columns = std::min<std::int64_t>(16, width - column);
       for (std::int64_t i = 0; i < columns; ++i, out += 16) {
         for (std::int64_t j = 0; j < 16; ++j) out[j] = in[j * 16 + i];

@@ -85,6 +85,7 @@ HWY_INLINE void register_tile(float* HWY_RESTRICT c, std::int64_t c_stride, floa
     float const* ak = left == Left::rows ? a + k / 16 * a_stride + k % 16 : a + k * 16;
     float const* bk = b + k * 16;
     if constexpr (sum == Sum::chain) {
+#pragma GCC unroll 2
       for (; k < stop; ++k, ak += k_step, bk += 16) multiply_add<row_step>(acc, ak, bk, b_stride);
     } else if constexpr (sum == Sum::pairs) {
       for (; k + 1 < stop; k += 2, ak += 2 * k_step, bk += 32) {

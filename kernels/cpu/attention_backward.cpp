@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
 inline constexpr std::int64_t block = 64;  // query rows, and keys, of one step; a multiple of tile_block
-inline constexpr std::int64_t block_stride = block * 16;
+inline constexpr std::int64_t block_stride = panel_stride(block);
 
 /// One key head of a sample, its gradients so far, and the working memory of one step.
 struct BackwardPanels {
@@ -62,20 +62,23 @@ void backward_step(BackwardPanels const& at, std::int64_t dq, std::int64_t dv, s
   std::int64_t const tiled_rows = (rows + tile - 1) / tile * tile;
   std::int64_t const panels = std::min(block, first + tiled_rows - key + 15) / 16;
   for (std::int64_t p = 0; p < panels; p += chain_panels) {
-    std::int64_t const now = std::min<std::int64_t>(chain_panels, panels - p);
     std::int64_t const panel = key / 16 + p;
     for (std::int64_t r = std::max<std::int64_t>(0, panel * 16 - first); r < tiled_rows; r += tile) {
+      // A tile of rows lies in one panel of keys.
+      std::int64_t const visible = std::min({panels - p, std::int64_t{chain_panels}, (first + r) / 16 + 1 - panel});
       std::int64_t const to = p * block_stride + r * 16;
       product<sum, Left::rows, tile>(at.probabilities + to, block_stride, at.queries + r * 16, block_stride,
-                                     at.keys_transposed + panel * dq * 16, dq * 16, now, 0, dq, Accumulate::no);
+                                     at.keys_transposed + panel * panel_stride(dq), panel_stride(dq), visible, 0, dq,
+                                     Accumulate::no);
       product<sum, Left::rows, tile>(at.score_gradients + to, block_stride, at.output_gradients + r * 16, block_stride,
-                                     at.values_transposed + panel * dv * 16, dv * 16, now, 0, dv, Accumulate::no);
+                                     at.values_transposed + panel * panel_stride(dv), panel_stride(dv), visible, 0, dv,
+                                     Accumulate::no);
     }
   }
   differentiate_softmax<T>(at, first, tiled_rows, key, panels, scale);
 
-  std::int64_t const key_stride = at.padded_keys * 16;
-  std::int64_t const key_panels = (dq + 15) / 16, value_panels = (dv + 15) / 16;
+  std::int64_t const key_stride = panel_stride(at.padded_keys);
+  std::int64_t const key_panels = num_panels(dq), value_panels = num_panels(dv);
   std::int64_t const keys = std::min(panels * 16, at.padded_keys - key);
   for (std::int64_t s = 0; s < keys; s += tile) {
     // The first row that sees a key of this panel: rows above it were not computed.
@@ -110,7 +113,7 @@ void backward_block(BackwardPanels const& at, AttentionBackward<T> const& x, std
     T const* o = x.o.at(token + r, head);
     F32x16 dot = splat(0.0F);
     for (std::int64_t j = 0; j < dv; j += 16) {
-      dot = fused(load(at.output_gradients + j * block + r * 16), load_first(o + j, dv - j), dot);
+      dot = fused(load(at.output_gradients + j / 16 * block_stride + r * 16), load_first(o + j, dv - j), dot);
     }
     at.row_dot[r] = tree_sum(dot);
   }
@@ -127,19 +130,18 @@ template <class T, Sum sum>
 void backward_units(AttentionBackward<T> const& x, std::int64_t begin, std::int64_t end) {
   thread_local Scratch scratch;
   std::int64_t const dq = x.q.dim, dv = x.v.dim;
-  std::int64_t const wide_dq = (dq + 15) / 16 * 16, wide_dv = (dv + 15) / 16 * 16;
   BackwardPanels at{};
   std::int64_t const padded = at.padded_keys = (x.sequence + 15) / 16 * 16;
-  scratch.cut({{&at.keys, padded * wide_dq},
-               {&at.key_gradients, padded * wide_dq},
-               {&at.value_gradients, padded * wide_dv},
-               {&at.keys_transposed, padded * dq},
-               {&at.values_transposed, padded * dv},
-               {&at.queries, block * wide_dq},
-               {&at.output_gradients, block * wide_dv},
-               {&at.query_sums, block * wide_dq},
-               {&at.probabilities, block * block},
-               {&at.score_gradients, block * block},
+  scratch.cut({{&at.keys, panels_size(padded, dq)},
+               {&at.key_gradients, panels_size(padded, dq)},
+               {&at.value_gradients, panels_size(padded, dv)},
+               {&at.keys_transposed, panels_size(dq, padded)},
+               {&at.values_transposed, panels_size(dv, padded)},
+               {&at.queries, panels_size(block, dq)},
+               {&at.output_gradients, panels_size(block, dv)},
+               {&at.query_sums, panels_size(block, dq)},
+               {&at.probabilities, panels_size(block, block)},
+               {&at.score_gradients, panels_size(block, block)},
                {&at.lse, block},
                {&at.row_dot, block}});
   std::int64_t const group = x.q.heads / x.k.heads;
@@ -151,16 +153,16 @@ void backward_units(AttentionBackward<T> const& x, std::int64_t begin, std::int6
     transpose(at.values_transposed, at.value_gradients, padded, dv);
     pack(at.keys, padded, x.k.at(token, key_head), x.k.row_stride, x.sequence, dq);
     transpose(at.keys_transposed, at.keys, padded, dq);
-    std::fill(at.key_gradients, at.key_gradients + padded * wide_dq, 0.0F);
-    std::fill(at.value_gradients, at.value_gradients + padded * wide_dv, 0.0F);
+    std::fill(at.key_gradients, at.key_gradients + panels_size(padded, dq), 0.0F);
+    std::fill(at.value_gradients, at.value_gradients + panels_size(padded, dv), 0.0F);
     for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
       for (std::int64_t first = 0; first < x.sequence; first += block) {
         backward_block<T, sum>(at, x, sample, head, first, std::min(block, x.sequence - first));
       }
     }
     for (std::int64_t s = 0; s < x.sequence; ++s) {
-      unpack_row(x.dk.at(token + s, key_head), at.key_gradients + s * 16, padded * 16, dq, splat(x.scale));
-      unpack_row(x.dv.at(token + s, key_head), at.value_gradients + s * 16, padded * 16, dv, splat(1.0F));
+      unpack_row(x.dk.at(token + s, key_head), at.key_gradients + s * 16, panel_stride(padded), dq, splat(x.scale));
+      unpack_row(x.dv.at(token + s, key_head), at.value_gradients + s * 16, panel_stride(padded), dv, splat(1.0F));
     }
   }
 }

@@ -64,7 +64,7 @@ template <class T>
 void softmax_rows(ForwardPanels const& at, std::int64_t first, std::int64_t rows, float scale) {
   F32x16 const factor = splat(scale);
   float const lowest = -std::numeric_limits<float>::infinity();
-  std::int64_t const stride = at.block_rows * 16;
+  std::int64_t const stride = panel_stride(at.block_rows);
   std::int64_t const panels = (first + rows - 1) / 16 + 1;
   for (std::int64_t r = 0; r < rows; ++r) store(splat(lowest), at.row_maximum + r * 16);
   for (std::int64_t p = 0; p < panels; ++p) {
@@ -98,28 +98,29 @@ void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::i
   std::int64_t const dq = x.q.dim, dv = x.v.dim;
   std::int64_t const first = x.sequence - x.queries + row;
   std::int64_t const tiled_rows = (rows + tile - 1) / tile * tile;
-  std::int64_t const stride = at.block_rows * 16;
+  std::int64_t const stride = panel_stride(at.block_rows);
   std::int64_t const panels = (first + tiled_rows - 1) / 16 + 1;
   pack(at.queries, at.block_rows, x.q.at(sample * x.queries + row, head), x.q.row_stride, rows, dq);
 
   for (std::int64_t p = 0; p < panels; p += chain_panels) {
     for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < tiled_rows; r += tile) {
+      // A tile of rows lies in one panel of keys.
+      std::int64_t const visible = (first + r) / 16 + 1 - p;
       product<sum, Left::rows, tile>(at.scores + p * stride + r * 16, stride, at.queries + r * 16, stride,
-                                     at.keys_transposed + p * dq * 16, dq * 16,
-                                     std::min<std::int64_t>(chain_panels, panels - p), 0, dq, Accumulate::no);
+                                     at.keys_transposed + p * panel_stride(dq), panel_stride(dq),
+                                     std::min<std::int64_t>(chain_panels, visible), 0, dq, Accumulate::no);
     }
   }
   softmax_rows<T>(at, first, tiled_rows, x.scale);
 
   constexpr std::int64_t key_block = 128;  // its values stay in the first cache while all rows pass
-  std::int64_t const value_panels = (dv + 15) / 16;
   std::int64_t const last_end = std::min(x.sequence, first + tiled_rows);
   for (std::int64_t key = 0; key < last_end; key += key_block) {
     for (std::int64_t r = std::max<std::int64_t>(0, (key - first) / tile * tile); r < tiled_rows; r += tile) {
       std::int64_t const end = std::min({x.sequence, first + r + tile, key + key_block});
       if (end <= key) continue;
       product<sum, Left::rows, tile>(at.sums + r * 16, stride, at.scores + r * 16, stride, at.values,
-                                     at.padded_keys * 16, value_panels, key, end,
+                                     panel_stride(at.padded_keys), num_panels(dv), key, end,
                                      key == 0 ? Accumulate::no : Accumulate::yes);
     }
   }
@@ -138,16 +139,15 @@ template <class T, Sum sum, int tile>
 void forward_units(AttentionForward<T> const& x, std::int64_t begin, std::int64_t end) {
   thread_local Scratch scratch;
   std::int64_t const dq = x.q.dim, dv = x.v.dim;
-  std::int64_t const wide_dq = (dq + 15) / 16 * 16, wide_dv = (dv + 15) / 16 * 16;
   ForwardPanels at{};
   at.block_rows = rows_of_block(x.queries, x.sequence);
   at.padded_keys = (x.sequence + 15) / 16 * 16;
-  scratch.cut({{&at.keys, at.padded_keys * wide_dq},
-               {&at.keys_transposed, at.padded_keys * dq},
-               {&at.values, at.padded_keys * wide_dv},
-               {&at.queries, at.block_rows * wide_dq},
-               {&at.scores, at.block_rows * at.padded_keys},
-               {&at.sums, at.block_rows * wide_dv},
+  scratch.cut({{&at.keys, panels_size(at.padded_keys, dq)},
+               {&at.keys_transposed, panels_size(dq, at.padded_keys)},
+               {&at.values, panels_size(at.padded_keys, dv)},
+               {&at.queries, panels_size(at.block_rows, dq)},
+               {&at.scores, panels_size(at.block_rows, at.padded_keys)},
+               {&at.sums, panels_size(at.block_rows, dv)},
                {&at.row_maximum, at.block_rows * 16},
                {&at.row_sum, at.block_rows * 16}});
   std::int64_t const group = x.q.heads / x.k.heads;
