@@ -1,8 +1,13 @@
 #include "lib/train/progress.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -87,6 +92,54 @@ TEST(Progress, DoneIsOneParsableLine) {
   std::ostringstream out;
   Progress(out, {.steps = 3}).done(3, 1234567890123, 1.0 / 3, 0x0123456789abcdef);
   EXPECT_EQ(out.str(), "done step=3 tokens=1234567890123 loss=0.3333333333333333 fingerprint=0123456789abcdef\n");
+}
+
+/// Makes a pseudo-terminal with this many columns the standard output of this process.
+void write_to_terminal(unsigned short columns) {
+  int controller = 0;
+  int terminal = 0;
+  winsize const size = {.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  if (openpty(&controller, &terminal, nullptr, nullptr, &size) != 0) _exit(250);
+  dup2(terminal, STDOUT_FILENO);
+}
+
+void write_to_file() {
+  dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+}
+
+/// What terminal_columns() says in a child with the standard output that `redirect` makes.
+int columns_in_child(std::function<void()> const& redirect) {
+  pid_t const child = fork();
+  if (child == 0) {
+    redirect();
+    _exit(terminal_columns());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+/// The same in a grandchild: its parent stands for mpirun.
+int columns_in_grandchild(std::function<void()> const& redirect_parent, std::function<void()> const& redirect) {
+  pid_t const child = fork();
+  if (child == 0) {
+    redirect_parent();
+    _exit(columns_in_child(redirect));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(Terminal, HasItsOwnColumns) {
+  EXPECT_EQ(columns_in_child([] { write_to_terminal(77); }), 77);
+  EXPECT_EQ(columns_in_child(write_to_file), 0);
+}
+
+TEST(Terminal, IsSeenBehindOneWithoutASize) {
+  EXPECT_EQ(columns_in_grandchild([] { write_to_terminal(77); }, [] { write_to_terminal(0); }), 77);
+  EXPECT_EQ(columns_in_grandchild(write_to_file, [] { write_to_terminal(0); }), 0);
+  EXPECT_EQ(columns_in_grandchild([] { write_to_terminal(77); }, write_to_file), 0);
 }
 
 }  // namespace
