@@ -17,8 +17,10 @@ enum class Rotation { forward, inverse };
 
 /// Rotates every head of x in place; row r of x is at position `positions[r]`.
 ///   x          heads of width dim (even) T; only these dims are touched
-///   table      (positions, dim/2, 2) fp32: cosine and sine, times any table multiplier
-/// y0 = x0 cos - x1 sin, y1 = x0 sin + x1 cos in fp32, rounded once.
+///   table      (positions, dim/2, 2) fp32: cosine and sine, times any table multiplier; kernels/rope_table.h makes it
+///   positions  (x.rows) each inside the table
+/// y0 = fma(-x1, sin, x0 * cos), y1 = fma(x0, sin, x1 * cos) in fp32, rounded once to T; for Rotation::inverse with
+/// -sin. T is float or bfloat16. Bits depend on neither threads nor strides nor on RopePairs.
 template <class T>
 void rope(Cpu const& at, Heads<T> x, std::span<float const> table, std::span<std::int32_t const> positions,
           RopePairs pairs, Rotation rotation);
