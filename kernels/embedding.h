@@ -8,12 +8,12 @@
 
 namespace isotrain::kernels {
 
-/// y[n] = table[token[n]]; y (N,d) T, table (V,d) T, 0 <= token < V.
+/// y[n] = table[token[n]]; y (N,d) T, table (V,d) T, rows contiguous; 0 <= token < V. T is float or bfloat16.
 template <class T>
 void embedding_forward(Cpu const& at, Matrix<T> y, Matrix<T const> table, std::span<std::int32_t const> token);
 
-/// dtable[token[n]] += dy[n] in ascending n for each row of the table: one chain of fp32 adds per row, so neither threads
-/// nor the cut into micro-batches matter. dtable (V,d) fp32.
+/// dtable[token[n]] += dy[n] in ascending n for each row of the table: one chain of fp32 adds per row, so neither
+/// threads nor the cut into micro-batches matter. dtable (V,d) fp32, dy (N,d) T.
 template <class T>
 void embedding_backward(Cpu const& at, Matrix<float> dtable, Matrix<T const> dy, std::span<std::int32_t const> token);
 
