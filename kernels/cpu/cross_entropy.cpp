@@ -1,0 +1,130 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/grain.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/rows-inl.h"
+#include "kernels/cross_entropy.h"
+#include "lib/base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isotrain::kernels::HWY_NAMESPACE {
+
+inline constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+inline float row_maximum(float const* logits, std::int64_t count) {
+  F32x16 largest = splat(lowest);
+  for_blocks(count, [&](std::int64_t i, std::int64_t n)
+                        ISOTRAIN_INLINE_LAMBDA { largest = larger(largest, load_first(logits + i, n, lowest)); });
+  float lanes[block_lanes];
+  store(largest, lanes);
+  float maximum = lanes[0];
+  for (float const lane : lanes) maximum = maximum > lane ? maximum : lane;
+  return maximum;
+}
+
+/// Sum of exp(logit - maximum): Tree over runs.
+inline float row_sum(float const* logits, std::int64_t count, std::int64_t run, float maximum) {
+  F32x16 const shift = splat(maximum);
+  Tree<float> runs;
+  for (std::int64_t first = 0; first < count; first += run) {
+    F32x16 sum = splat(0);
+    for_blocks(first, std::min(first + run, count), [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
+      sum = sum + exponential(load_first(logits + i, n, lowest) - shift);
+    });
+    runs.add(tree_sum(sum));
+  }
+  return runs.total();
+}
+
+inline void loss_rows(float* loss, Matrix<float const> logits, std::int32_t const* target, std::int64_t run,
+                      std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    if (target[row] == ignored_target) {
+      loss[row] = 0;
+      continue;
+    }
+    float const maximum = row_maximum(logits.row(row), logits.cols);
+    float const sum = row_sum(logits.row(row), logits.cols, run, maximum);
+    loss[row] = logarithm(sum) + (maximum - logits(row, target[row]));
+  }
+}
+
+template <class T>
+void loss_gradient_rows(float* loss, Matrix<T> dlogits, Matrix<float const> logits, std::int32_t const* target,
+                        std::int64_t run, float scale, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    T* const out = dlogits.row(row);
+    if (target[row] == ignored_target) {
+      loss[row] = 0;
+      std::fill_n(out, logits.cols, T{});
+      continue;
+    }
+    float const* const in = logits.row(row);
+    float const at_target = in[target[row]];
+    float const maximum = row_maximum(in, logits.cols);
+    float const sum = row_sum(in, logits.cols, run, maximum);
+    loss[row] = logarithm(sum) + (maximum - at_target);
+    float const factor = scale / sum;
+    F32x16 const shift = splat(maximum);
+    F32x16 const factors = splat(factor);
+    for_blocks(logits.cols, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
+      store_first(exponential(load_first(in + i, n) - shift) * factors, out + i, n);
+    });
+    out[target[row]] = from_float<T>(exponential(at_target - maximum) * factor - scale);
+  }
+}
+
+}  // namespace isotrain::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isotrain::kernels {
+namespace {
+
+std::int64_t check(std::span<float> loss, Matrix<float const> logits, std::span<std::int32_t const> target,
+                   int slices) {
+  expects(logits.col_stride == 1, "contiguous rows");
+  expects(logits.cols >= 1, "a vocabulary");
+  expects(slices >= 1, "at least one slice");
+  expects(loss.size() == static_cast<std::size_t>(logits.rows) && target.size() == loss.size(),
+          "one target and one loss for each row");
+  for (std::int32_t const t : target) {
+    expects(t == ignored_target || (t >= 0 && t < logits.cols), "targets inside the vocabulary");
+  }
+  return (logits.cols + slices - 1) / slices;
+}
+
+}  // namespace
+
+void cross_entropy_forward(Cpu const& at, std::span<float> loss, Matrix<float const> logits,
+                           std::span<std::int32_t const> target, int slices) {
+  std::int64_t const run = check(loss, logits, target, slices);
+  at.parallel_for(logits.rows, rows_per_piece(logits.cols), [&](std::int64_t begin, std::int64_t end) {
+    ISOTRAIN_DISPATCH(loss_rows)(loss.data(), logits, target.data(), run, begin, end);
+  });
+}
+
+template <class T>
+void cross_entropy_forward_backward(Cpu const& at, std::span<float> loss, Matrix<T> dlogits, Matrix<float const> logits,
+                                    std::span<std::int32_t const> target, int slices, float scale) {
+  std::int64_t const run = check(loss, logits, target, slices);
+  expects(dlogits.rows == logits.rows && dlogits.cols == logits.cols && dlogits.col_stride == 1,
+          "a gradient of the logits' shape");
+  at.parallel_for(logits.rows, rows_per_piece(logits.cols), [&](std::int64_t begin, std::int64_t end) {
+    ISOTRAIN_DISPATCH(loss_gradient_rows<T>)(loss.data(), dlogits, logits, target.data(), run, scale, begin, end);
+  });
+}
+
+template void cross_entropy_forward_backward(Cpu const&, std::span<float>, Matrix<float>, Matrix<float const>,
+                                             std::span<std::int32_t const>, int, float);
+template void cross_entropy_forward_backward(Cpu const&, std::span<float>, Matrix<bfloat16>, Matrix<float const>,
+                                             std::span<std::int32_t const>, int, float);
+
+}  // namespace isotrain::kernels
+#endif  // HWY_ONCE
