@@ -7,12 +7,12 @@
 namespace isotrain::kernels {
 
 /// k[t,h] = [nope[t,h] ; shared[t]]: every head gets the one rotated rope key of its token.
-///   k (N,H,dn+dr) T out; nope (N,H,dn) T; shared (N,dr) T
+///   k (N,H,dn+dr) T out; nope (N,H,dn) T; shared (N,dr) T, rows contiguous. T is float or bfloat16.
 template <class T>
 void mla_assemble_keys(Cpu const& at, Heads<T> k, Heads<T const> nope, Matrix<T const> shared);
 
-/// The reverse: dnope[t,h] = dk[t,h,:dn]; dshared[t] = sum over heads of dk[t,h,dn:], heads cut into `slices` runs of H/slices:
-/// a chain of fp32 adds in each, Tree over the runs, rounded once to T.
+/// The reverse: dnope[t,h] = dk[t,h,:dn]; dshared[t] = sum over heads of dk[t,h,dn:], heads cut into `slices` runs of
+/// H/slices (slices divides H): a chain of fp32 adds from +0 in each, Tree over the runs, rounded once to T.
 template <class T>
 void mla_split_key_gradients(Cpu const& at, Heads<T> dnope, Matrix<T> dshared, Heads<T const> dk, int slices);
 
