@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 
 #include "lib/base/error.h"
 
@@ -32,6 +33,17 @@ std::string innermost_message() {
   return message.empty() ? "HDF5 gives no reason" : message;
 }
 
+/// Before main, so before MPI_Init: HDF5 would ask MPI to close at MPI_Finalize what is still open, and so would
+/// exit(). What is still open then are only files that a full disk refused; a second attempt at those crashes in
+/// HDF5 1.10.
+[[maybe_unused]] bool const ready = [] {
+  setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+  H5dont_atexit();
+  H5open();
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  return true;
+}();
+
 std::string file_of(hid_t id) {
   auto const length = H5Fget_name(id, nullptr, 0);
   if (length <= 0) return "an unnamed file";
@@ -52,13 +64,6 @@ std::string name_of(hid_t id) {
 
 std::recursive_mutex& hdf5_mutex() {
   static std::recursive_mutex mutex;
-  static bool const ready = [] {
-    setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
-    H5open();
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    return true;
-  }();
-  static_cast<void>(ready);
   return mutex;
 }
 
@@ -127,6 +132,13 @@ void require_type(hid_t found, hid_t expected, std::string const& where) {
   if (check_hdf5(H5Tequal(found, expected), "compare types") > 0) return;
   throw Error(where + " is " + type_name(found), type_name(expected) + " expected",
               "was it written by another program or version?");
+}
+
+/// Equal contents give equal files: no times of creation in them.
+PropertyList creation_without_times(hid_t property_class) {
+  PropertyList creation(check_hdf5(H5Pcreate(property_class), "create a property list"));
+  check_hdf5(H5Pset_obj_track_times(creation.get(), false), "switch times off");
+  return creation;
 }
 
 /// Metadata in the format of HDF5 1.10, which has checksums.
@@ -210,7 +222,7 @@ Dataset create_raw(hid_t parent, std::string const& name, hid_t type, std::uint6
   hsize_t const now = size;
   hsize_t const most = chunk == 0 ? size : H5S_UNLIMITED;
   Dataspace const space(check_hdf5(H5Screate_simple(1, &now, &most), "create a dataspace"));
-  PropertyList const layout(check_hdf5(H5Pcreate(H5P_DATASET_CREATE), "create a property list"));
+  auto const layout = creation_without_times(H5P_DATASET_CREATE);
   check_hdf5(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), "switch pre-filling off");
   if (chunk == 0) {
     check_hdf5(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), "set the time of allocation");
@@ -266,7 +278,10 @@ void release(hid_t id) noexcept {
   Lock const lock(hdf5_mutex());
   // Ids that outlive MPI_Finalize are gone with the library.
   if (H5Iis_valid(id) <= 0) return;
-  if (H5Idec_ref(id) < 0) std::fprintf(stderr, "HDF5 could not release an id (%s)\n", innermost_message().c_str());
+  if (H5Idec_ref(id) >= 0) return;
+  // While an exception is on its way it tells the reason.
+  if (std::uncaught_exceptions() == 0)
+    std::fprintf(stderr, "HDF5 cannot close a file (%s)\n", innermost_message().c_str());
 }
 
 std::string describe(hid_t id) {
@@ -296,10 +311,12 @@ File open_read_write(std::filesystem::path const& path) {
   return open(path, H5F_ACC_RDWR);
 }
 
-File create(std::filesystem::path const& path) {
+File create(std::filesystem::path const& path, std::uint64_t alignment_bytes) {
   Lock const lock(hdf5_mutex());
   auto const access = checksummed_metadata();
-  return File(check_hdf5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
+  check_hdf5(H5Pset_alignment(access.get(), 1 << 16, alignment_bytes), "set the alignment");
+  auto const creation = creation_without_times(H5P_FILE_CREATE);
+  return File(check_hdf5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
                          ("create '" + path.string() + "'").c_str()));
 }
 
@@ -310,8 +327,9 @@ void close(File file) {
 
 Group create_group(hid_t parent, std::string const& name) {
   Lock const lock(hdf5_mutex());
-  return Group(
-      check_hdf5(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "create a group in", parent));
+  auto const creation = creation_without_times(H5P_GROUP_CREATE);
+  return Group(check_hdf5(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                          "create a group in", parent));
 }
 
 bool exists(hid_t parent, std::string const& name) {
@@ -381,9 +399,10 @@ std::string read_attribute(hid_t object, std::string const& name) {
 void write_text(hid_t parent, std::string const& name, std::string const& text) {
   Lock const lock(hdf5_mutex());
   auto const type = text_type(text);
+  auto const creation = creation_without_times(H5P_DATASET_CREATE);
   Dataspace const space(check_hdf5(H5Screate(H5S_SCALAR), "create a dataspace"));
   Dataset const dataset(
-      check_hdf5(H5Dcreate2(parent, name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      check_hdf5(H5Dcreate2(parent, name.c_str(), type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
                  ("create dataset '" + name + "' in").c_str(), parent));
   check_hdf5(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()), "write", dataset.get());
 }

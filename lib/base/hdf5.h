@@ -14,9 +14,9 @@
 namespace isotrain {
 
 /// The one lock around HDF5, which is not thread-safe as distributions build it. Every function below takes it; code
-/// that calls HDF5 itself holds it around the call and the check. The first use sets HDF5 up: no error printing of its
+/// that calls HDF5 itself holds it around the call and the check. HDF5 is set up before main: no error printing of its
 /// own, no file locking (which fails on many cluster file systems) unless HDF5_USE_FILE_LOCKING is set in the
-/// environment.
+/// environment, no second attempt at exit to write what could not be written.
 std::recursive_mutex& hdf5_mutex();
 
 /// Throws Error "cannot <what> <description of where> (<HDF5's innermost message>)" if `result`, an id or status, is
@@ -31,7 +31,7 @@ std::int64_t check_hdf5(std::int64_t result, char const* what, hid_t where = H5I
 /// both.
 namespace hdf5 {
 
-/// Releases an id of any kind. A failure is one line on stderr.
+/// Releases an id of any kind. A failure is one line on stderr, unless an exception is on its way.
 void release(hid_t id) noexcept;
 
 using File = Unique<hid_t, release, H5I_INVALID_HID>;
@@ -48,8 +48,10 @@ std::string describe(hid_t id);
 /// Missing, unreadable, foreign and truncated files are an Error that says which of these it is.
 File open_read_only(std::filesystem::path const& path);
 File open_read_write(std::filesystem::path const& path);
-/// Makes an empty file in the format of HDF5 1.10, whose metadata carry checksums. Replaces an existing file.
-File create(std::filesystem::path const& path);
+/// Makes an empty file in the format of HDF5 1.10, whose metadata carry checksums; without times, so that
+/// equal contents give equal bytes. Replaces an existing file. Datasets
+/// of 64 KiB and more begin at multiples of `alignment_bytes`.
+File create(std::filesystem::path const& path, std::uint64_t alignment_bytes = 1);
 /// Closes and throws if the last bytes could not be written, which the destructor cannot. Ids inside must be gone by
 /// then.
 void close(File file);

@@ -1,0 +1,156 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "lib/base/atomic_file.h"
+#include "lib/base/error.h"
+#include "lib/comm/agree.h"
+#include "lib/io/checkpoint.h"
+#include "lib/io/checkpoint_folder.h"
+#include "lib/io/piece_sums.h"
+
+namespace isotrain::io {
+namespace {
+
+constexpr std::uint64_t alignment_bytes = std::uint64_t{1} << 20;
+
+/// The ranges of all ranks are a partition of the dataset.
+void expect_partition(Communicator const& comm, FlatSpan const& span) {
+  struct Range {
+    std::uint64_t begin;
+    std::uint64_t size;
+    std::uint64_t total;
+  };
+  auto ranges = comm.all_gather(Range{span.begin, span.data.size(), span.total});
+  for (auto const& range : ranges) expects(range.total == span.total, "the same size of a dataset on all ranks");
+  std::erase_if(ranges, [](Range const& r) { return r.size == 0; });
+  std::sort(ranges.begin(), ranges.end(), [](Range const& a, Range const& b) { return a.begin < b.begin; });
+  std::uint64_t end = 0;
+  for (auto const& range : ranges) {
+    expects(range.begin == end && end % sum_block_elements == 0, "ranges of whole blocks that cover a dataset once");
+    end += range.size;
+  }
+  expects(end == span.total, "ranges that cover a dataset");
+}
+
+/// On a network file system a file that another node has made may not be visible here. That is found before MPI opens
+/// it, since a collective open that fails on some ranks only leaves the others waiting.
+void require_writable(std::filesystem::path const& path) {
+  int const descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0)
+    throw Error("cannot open '" + path.string() + "'", std::strerror(errno),
+                "is it on a file system that all nodes share?");
+  close(descriptor);
+}
+
+hdf5::File open_shared(std::filesystem::path const& path, MPI_Comm comm) {
+  std::lock_guard const lock(hdf5_mutex());
+  hdf5::PropertyList const access(check_hdf5(H5Pcreate(H5P_FILE_ACCESS), "set up parallel access"));
+  check_hdf5(H5Pset_fapl_mpio(access.get(), comm, MPI_INFO_NULL), "set up parallel access");
+  check_hdf5(H5Pset_all_coll_metadata_ops(access.get(), true), "set up parallel access");
+  check_hdf5(H5Pset_coll_metadata_write(access.get(), true), "set up parallel access");
+  return hdf5::File(
+      check_hdf5(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), ("open '" + path.string() + "'").c_str()));
+}
+
+/// What the operating system says about a write there, since MPI-IO does not pass it on. Writes what belongs there.
+std::string reason_of_failure(std::filesystem::path const& path, std::uint64_t place, std::span<float const> data) {
+  int const descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::strerror(errno);
+  auto const written = pwrite(descriptor, data.data(), data.size_bytes(), static_cast<off_t>(place));
+  int const reason = written < 0 ? errno : written == static_cast<ssize_t>(data.size_bytes()) ? 0 : ENOSPC;
+  close(descriptor);
+  return reason == 0 ? "it failed, but a second attempt did not" : std::strerror(reason);
+}
+
+/// Independent transfers: each rank writes one contiguous range, so there is nothing to exchange, and a rank that fails
+/// in the middle of a collective transfer would leave the others waiting in it.
+void write_range(hdf5::Dataset const& dataset, std::filesystem::path const& path, FlatSpan const& span,
+                 std::uint64_t transfer_elements, std::span<std::uint64_t> sums) {
+  for (std::uint64_t done = 0; done < span.data.size(); done += transfer_elements) {
+    auto const part = span.data.subspan(done, std::min<std::uint64_t>(transfer_elements, span.data.size() - done));
+    auto const begin = span.begin + done;
+    add_to_sums(sums, begin, part);
+    try {
+      hdf5::write(dataset, begin, part);
+    } catch (Error const&) {
+      std::lock_guard const lock(hdf5_mutex());
+      auto const place = H5Dget_offset(dataset.get()) + sizeof(float) * begin;
+      throw Error("cannot write " + hdf5::describe(dataset.get()), reason_of_failure(path, place, part));
+    }
+  }
+}
+
+/// Fills the flat datasets of the file, their checksums, and the mark that it is complete.
+CheckpointSums write_contents(Communicator const& comm, std::filesystem::path const& path,
+                              CheckpointHeader const& header, std::span<FlatSpan const> spans,
+                              std::uint64_t transfer_elements) {
+  CheckpointSums sums;
+  run_collectively(comm, [&] { require_writable(path); });
+  hdf5::File file;
+  run_collectively(comm, [&] { file = open_shared(path, comm.get()); });
+  for (auto const& span : spans) {
+    auto& own = sums[span.dataset];
+    own.resize(num_pieces(span.total));
+    run_collectively(comm, [&] {
+      auto const dataset = hdf5::open_dataset<float>(file.get(), "/flat/" + span.dataset);
+      write_range(dataset, path, span, transfer_elements, own);
+    });
+  }
+  for (auto& [name, own] : sums) comm.sum(std::span(own));
+  run_collectively(comm, [&] { complete_checkpoint(file, header, sums, comm.rank() == 0 ? Writer::yes : Writer::no); });
+  run_collectively(comm, [&] { hdf5::close(std::move(file)); });
+  return sums;
+}
+
+void check(std::filesystem::path const& path, CheckpointHeader const& header, CheckpointSums const& sums) {
+  CheckpointSums found;
+  if (read_checkpoint_header(hdf5::open_read_only(path), &found) != header || found != sums) {
+    throw Error("'" + path.string() + "' reads back differently from how it was written", "the file system lost data");
+  }
+}
+
+}  // namespace
+
+std::filesystem::path write_checkpoint(Communicator const& comm, std::filesystem::path const& folder,
+                                       CheckpointHeader header, std::span<FlatSpan const> spans,
+                                       CheckpointOptions const& options) {
+  expects(options.transfer_elements > 0 && options.transfer_elements % sum_block_elements == 0 &&
+              options.transfer_elements <= (std::uint64_t{1} << 28),
+          "transfers of whole blocks, at most 1 GiB");
+  header.flat.clear();
+  for (auto const& span : spans) {
+    expect_partition(comm, span);
+    header.flat[span.dataset] = span.total;
+  }
+  auto const path = folder / checkpoint_file_name(comm.broadcast(header.step, 0));
+  auto const on_first_rank = [&](auto const& work) {
+    run_collectively(comm, [&] {
+      if (comm.rank() == 0) work();
+    });
+  };
+  std::optional<AtomicFile> target;
+  if (comm.rank() == 0) target.emplace(path);
+  on_first_rank([&] {
+    std::error_code reason;
+    std::filesystem::create_directories(folder, reason);
+    if (reason) throw Error("cannot make folder '" + folder.string() + "'", reason.message());
+    remove_partial_checkpoints(folder);
+    auto file = hdf5::create(target->partial(), alignment_bytes);
+    write_checkpoint_header(file, header);
+    hdf5::close(std::move(file));
+  });
+  auto const sums = write_contents(comm, path.string() + ".partial", header, spans, options.transfer_elements);
+  on_first_rank([&] {
+    check(target->partial(), header, sums);
+    target->commit();
+    prune_checkpoints(folder, options.keep, path);
+  });
+  return path;
+}
+
+}  // namespace isotrain::io
