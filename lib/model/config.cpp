@@ -50,14 +50,14 @@ void read_rope(ModelConfig& config, JsonFields& fields, std::vector<std::string>
       rope.problem("type", "is \"" + kind + "\", only \"yarn\" and \"default\" are supported");
       continue;
     }
-    YarnScaling yarn;
+    kernels::YarnConfig yarn;
     yarn.factor = rope.number("factor", 0);
-    yarn.original_positions =
-        rope.number("original_max_position_embeddings", 0, static_cast<double>(config.max_positions));
+    yarn.original_positions = rope.integer("original_max_position_embeddings", 1, config.max_positions);
     yarn.beta_fast = rope.number("beta_fast", 0, yarn.beta_fast);
     yarn.beta_slow = rope.number("beta_slow", 0, yarn.beta_slow);
     yarn.mscale = rope.has("mscale") ? rope.number("mscale", 0) : 0;
     yarn.mscale_all_dim = rope.has("mscale_all_dim") ? rope.number("mscale_all_dim", 0) : 0;
+    if (yarn.beta_fast < yarn.beta_slow) rope.problem("beta_fast", "is below beta_slow");
     rope.must_be("truncate", true);
     if (rope.has("attention_factor")) rope.problem("attention_factor", "is not supported");
     config.yarn = yarn;

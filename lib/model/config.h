@@ -6,21 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/rope_table.h"
 #include "kernels/router.h"
 
 namespace isotrain {
 
 enum class Architecture { llama, deepseek_v2, deepseek_v3 };
-
-/// How YaRN stretches the rotary embedding (Peng et al., arXiv:2309.00071), as config.json says.
-struct YarnScaling {
-  double factor = 1;
-  double original_positions = 0;  // original_max_position_embeddings
-  double beta_fast = 32;
-  double beta_slow = 1;
-  double mscale = 0;          // 0: absent
-  double mscale_all_dim = 0;  // 0: absent
-};
 
 /// A model as a Hugging Face config.json describes it. Names follow the file where they are clear.
 struct ModelConfig {
@@ -35,7 +26,7 @@ struct ModelConfig {
   double norm_epsilon = 1e-6;
   double latent_norm_epsilon = 1e-6;  // q_a_layernorm and kv_a_layernorm: a constant in transformers
   double rope_theta = 10000;
-  std::optional<YarnScaling> yarn;
+  std::optional<kernels::YarnConfig> yarn;
   std::int64_t max_positions = 0;
   bool tied_embeddings = false;
   double initializer_range = 0.02;

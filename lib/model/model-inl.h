@@ -11,7 +11,7 @@
 #include "lib/model/mla_block-inl.h"
 #include "lib/model/model.h"
 #include "lib/model/moe_block-inl.h"
-#include "lib/model/rope_table.h"
+#include "lib/model/rope_scaling.h"
 
 namespace isotrain {
 
@@ -102,8 +102,9 @@ Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, Pa
       router_biases_(memory.router_biases),
       expert_loads_(memory.expert_loads) {
   check_options(config_, options_);
-  bool const yarn = uses_yarn(config_, options_.yarn);
-  fill_rope_table(memory.rope, config_, yarn, options_.sequence);
+  auto const table_of_angles = kernels::rope_table(config_.rope_theta, config_.rope_dim(), options_.sequence,
+                                                   active_yarn(config_, options_.yarn));
+  std::copy(table_of_angles.begin(), table_of_angles.end(), memory.rope.begin());
   std::fill(embedding_gradient_.begin(), embedding_gradient_.end(), 0.0F);
   std::fill(router_biases_.begin(), router_biases_.end(), 0.0F);
   std::fill(expert_loads_.begin(), expert_loads_.end(), 0);
@@ -112,8 +113,9 @@ Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, Pa
   }
 
   ParameterIndex const parameters(table_);
-  Setup<Place, T> const setup{place_,     config_,  options_,
-                              parameters, weights_, {memory.rope, static_cast<float>(softmax_scale(config_, yarn))}};
+  Setup<Place, T> const setup{place_,   config_,
+                              options_, parameters,
+                              weights_, {memory.rope, static_cast<float>(softmax_scale(config_, options_.yarn))}};
   embedding_ = find_linear<T>(parameters, weights_, "model.embed_tokens.weight");
   auto const experts = static_cast<std::size_t>(config_.num_experts);
   bool const biased = config_.router.method == kernels::TopkMethod::noaux_tc;

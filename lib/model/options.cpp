@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lib/base/error.h"
-#include "lib/model/rope_table.h"
+#include "lib/model/rope_scaling.h"
 
 namespace isotrain {
 
@@ -24,7 +24,7 @@ void check_options(ModelConfig const& config, ModelOptions const& options) {
                      "use a shorter sequence, or raise the field in config.json");
   }
   check_slices(config, options.slices);
-  uses_yarn(config, options.yarn);
+  active_yarn(config, options.yarn);
   auto const& balance = options.balance;
   if (config.num_experts > 0 && (balance.device_alpha != 0 || balance.comm_alpha != 0)) {
     at_least_one(balance.device_groups, "the number of device groups of the balancing losses");
