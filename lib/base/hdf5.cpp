@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 
 #include "lib/base/error.h"
 
@@ -50,6 +51,12 @@ std::string file_of(hid_t id) {
   std::string name(static_cast<std::size_t>(length), '\0');
   H5Fget_name(id, name.data(), name.size() + 1);
   return "'" + name + "'";
+}
+
+/// By file: what HDF5 could not write when a dataset was closed, which a destructor cannot throw.
+std::map<std::string, std::string>& lost_writes() {
+  static std::map<std::string, std::string> lost;
+  return lost;
 }
 
 std::string name_of(hid_t id) {
@@ -278,10 +285,14 @@ void release(hid_t id) noexcept {
   Lock const lock(hdf5_mutex());
   // Ids that outlive MPI_Finalize are gone with the library.
   if (H5Iis_valid(id) <= 0) return;
-  if (H5Idec_ref(id) >= 0) return;
+  auto const type = H5Iget_type(id);
+  auto const file = type == H5I_DATASET || type == H5I_FILE ? file_of(id) : std::string();
+  if (H5Idec_ref(id) < 0) lost_writes()[file] = innermost_message();
+  if (type != H5I_FILE) return;
+  auto const lost = lost_writes().extract(file);
   // While an exception is on its way it tells the reason.
-  if (std::uncaught_exceptions() == 0)
-    std::fprintf(stderr, "HDF5 cannot close a file (%s)\n", innermost_message().c_str());
+  if (!lost || std::uncaught_exceptions() > 0) return;
+  std::fprintf(stderr, "contents of %s are lost (%s)\n", file.c_str(), lost.mapped().c_str());
 }
 
 std::string describe(hid_t id) {
@@ -323,6 +334,9 @@ File create(std::filesystem::path const& path, std::uint64_t alignment_bytes) {
 void close(File file) {
   Lock const lock(hdf5_mutex());
   check_hdf5(H5Fflush(file.get(), H5F_SCOPE_LOCAL), "write the end of", file.get());
+  if (auto const lost = lost_writes().extract(file_of(file.get()))) {
+    throw Error("cannot write " + lost.key(), lost.mapped());
+  }
 }
 
 Group create_group(hid_t parent, std::string const& name) {

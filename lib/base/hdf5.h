@@ -31,7 +31,8 @@ std::int64_t check_hdf5(std::int64_t result, char const* what, hid_t where = H5I
 /// both.
 namespace hdf5 {
 
-/// Releases an id of any kind. A failure is one line on stderr, unless an exception is on its way.
+/// Releases an id of any kind. What a dataset could not write then is an Error of close() of its file; without a
+/// close(), one line on stderr, unless an exception is on its way.
 void release(hid_t id) noexcept;
 
 using File = Unique<hid_t, release, H5I_INVALID_HID>;

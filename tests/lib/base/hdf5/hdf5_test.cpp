@@ -1,9 +1,10 @@
 #include "lib/base/hdf5.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <csignal>
 #include <fstream>
 #include <numeric>
 #include <thread>
@@ -188,6 +189,51 @@ TEST_F(Hdf5, ChecksReportTheInnermostReasonAndPrintNothing) {
   EXPECT_EQ(message, "cannot open the file (No such file or directory)");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(check_hdf5(7, "count"), 7);
+}
+
+/// No file of this process may grow beyond `bytes`, as if the disk were full.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(FullDisk const&) = delete;
+  FullDisk& operator=(FullDisk const&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(Hdf5, AFullDiskIsAnErrorWhereverItShows) {
+  // Chunks and metadata are written when a dataset or the file is closed, long after the call that made them.
+  for (rlim_t const bytes : {rlim_t{10}, rlim_t{3000}, rlim_t{20000}, rlim_t{60000}}) {
+    FullDisk const full(bytes);
+    testing::internal::CaptureStderr();
+    auto const message = message_of([&] {
+      auto file = create(path("a.h5"));
+      {
+        auto const chunked = create_dataset<float>(file.get(), "/chunked", 0, 1000);
+        for (int i = 0; i < 20; ++i) append<float>(chunked, ramp<float>(1000));
+      }
+      write_all<float>(file.get(), "/small", ramp<float>(10));
+      close(std::move(file));
+    });
+    EXPECT_CONTAINS(message, "a.h5'");
+    EXPECT_CONTAINS(message, "File too large");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+  auto file = create(path("b.h5"));
+  write_all<float>(file.get(), "/x", ramp<float>(100000));
+  close(std::move(file));
+  EXPECT_EQ(read_all<float>(open_read_only(path("b.h5")).get(), "/x"), ramp<float>(100000));
 }
 
 TEST_F(Hdf5, ThreadsMayWorkSideBySide) {
