@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/rope.h"
 #include "lib/model/block.h"
 #include "lib/model/buffer_map.h"
 #include "lib/model/linear.h"
