@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "lib/base/digest.h"
 #include "lib/base/error.h"
@@ -21,15 +22,20 @@ std::string json_number(double value) {
 }  // namespace
 
 std::string to_json(StepMetrics const& metrics) {
-  std::string line = "{\"step\":" + format_value(metrics.step) + ",\"tokens\":" + format_value(metrics.tokens);
-  auto const add = [&](std::string const& name, std::string const& value) { line += ",\"" + name + "\":" + value; };
+  std::string line = "{";
+  auto const add = [&](std::string_view name, std::string_view value) {
+    if (line.size() > 1) line += ',';
+    line.append("\"").append(name).append("\":").append(value);
+  };
+  add("step", format_value(metrics.step));
+  add("tokens", format_value(metrics.tokens));
   add("loss", json_number(metrics.loss));
   add("grad_norm", json_number(metrics.grad_norm));
   add("lr", json_number(metrics.lr));
   add("tokens_per_s", json_number(metrics.tokens_per_s));
   add("step_s", json_number(metrics.step_s));
   add("mfu", json_number(metrics.mfu));
-  add("fingerprint", "\"" + to_hex(metrics.fingerprint) + "\"");
+  add("fingerprint", std::string("\"").append(to_hex(metrics.fingerprint)).append("\""));
   for (auto const& [name, value] : metrics.more) {
     expects(name.find_first_of("\"\\\n") == std::string::npos, "a plain name of a metric");
     add(name, json_number(value));

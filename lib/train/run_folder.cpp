@@ -56,7 +56,7 @@ void cut_metrics(fs::path const& path, std::int64_t step) {
 fs::path next_copy(fs::path const& path) {
   for (int n = 1;; ++n) {
     fs::path copy = path;
-    copy += "." + std::to_string(n);
+    copy += std::string(".").append(std::to_string(n));
     if (!is_there(copy)) return copy;
   }
 }
