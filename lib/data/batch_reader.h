@@ -13,13 +13,6 @@
 
 namespace isotrain::data {
 
-/// What a rank reads: lanes [first_lane, first_lane + num_own_lanes) of num_lanes.
-struct LaneRange {
-  std::int64_t first_lane = 0;
-  std::int64_t num_own_lanes = 1;
-  std::int64_t num_lanes = 1;
-};
-
 /// The samples of a rank's lanes, read ahead by a thread. All lanes move together, so the position is one number: the
 /// samples that each lane has consumed. It belongs in a checkpoint; a reader made with it goes on where that one stood,
 /// whatever rank owns the lane now.

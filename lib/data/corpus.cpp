@@ -21,10 +21,8 @@ class Fields {
 
   std::int64_t integer(char const* name) const {
     auto const& value = get(name);
-    if (!value.is_number_integer() || value < 0) fail("has no whole number >= 0 in '" + std::string(name) + "'", value);
-    if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) {
-      fail("has too large a number in '" + std::string(name) + "'", value);
-    }
+    if (!value.is_number_unsigned()) fail("has no whole number >= 0 in '" + std::string(name) + "'", value);
+    if (value.get<std::uint64_t>() > INT64_MAX) fail("has too large a number in '" + std::string(name) + "'", value);
     return value.get<std::int64_t>();
   }
   std::uint64_t bits(char const* name) const {

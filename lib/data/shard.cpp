@@ -66,7 +66,7 @@ Error token_error(std::filesystem::path const& shard, std::uint64_t position, st
 }
 
 ShardWriter::ShardWriter(std::filesystem::path const& path, Split split, TokenType type)
-    : path_(path), split_(split), type_(type), file_(hdf5::create(path)) {
+    : path_(path), split_(split), type_(type), file_(path) {
   tokens_ = type_ == TokenType::uint16 ? hdf5::create_dataset<std::uint16_t>(file_.get(), "tokens", 0, token_chunk)
                                        : hdf5::create_dataset<std::uint32_t>(file_.get(), "tokens", 0, token_chunk);
   offsets_ = hdf5::create_dataset<std::uint64_t>(file_.get(), "document_offsets", 0, offset_chunk);
@@ -101,11 +101,13 @@ void ShardWriter::flush_tokens() {
     hdf5::append<std::uint16_t>(tokens_, narrow);
   }
   pending_tokens_.clear();
+  file_.check();
 }
 
 void ShardWriter::flush_offsets() {
   hdf5::append<std::uint64_t>(offsets_, pending_offsets_);
   pending_offsets_.clear();
+  file_.check();
 }
 
 ShardInfo ShardWriter::finish(std::string const& tokenizer_hash) {
@@ -123,7 +125,7 @@ ShardInfo ShardWriter::finish(std::string const& tokenizer_hash) {
   hdf5::write_attribute(file, "digest", info.digest);
   tokens_ = {};
   offsets_ = {};
-  hdf5::close(std::move(file_));
+  file_.close();
   sync_to_disk(path_);
   return info;
 }

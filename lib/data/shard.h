@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/hdf5.h"
 #include "lib/data/corpus.h"
+#include "lib/data/shard_file.h"
 
 namespace isotrain::data {
 
@@ -34,7 +35,7 @@ class ShardWriter {
   std::filesystem::path path_;
   Split split_;
   TokenType type_;
-  hdf5::File file_;
+  ShardFile file_;
   hdf5::Dataset tokens_;
   hdf5::Dataset offsets_;
   std::vector<std::uint32_t> pending_tokens_;

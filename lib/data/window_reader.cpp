@@ -72,19 +72,28 @@ std::vector<ShardInfo> shards_of_lane(Corpus const& corpus, std::int64_t lane, s
   return mine;
 }
 
+void require_windows(Corpus const& corpus, std::int64_t num_lanes, std::int64_t sequence) {
+  auto const shards = corpus.shards_of(Split::train);
+  for (std::int64_t lane = 0; lane < num_lanes; ++lane) {
+    std::int64_t longest = 0;
+    for (auto i = static_cast<std::size_t>(lane); i < shards.size(); i += static_cast<std::size_t>(num_lanes)) {
+      longest = std::max(longest, shards[i].num_tokens);
+    }
+    if (num_windows(longest, sequence) > 0) continue;
+    throw Error("lane " + std::to_string(lane) + " of " + std::to_string(num_lanes) + " has nothing to read in '" +
+                    corpus.folder.string() + "'",
+                "its longest shard has " + std::to_string(longest) + " tokens, a sequence takes " +
+                    std::to_string(sequence + 1),
+                "use a smaller --train.sequence, prepare with fewer --shards, or prepare more text");
+  }
+}
+
 LaneReader::LaneReader(Corpus const& corpus, std::uint64_t seed, std::int64_t lane, std::int64_t num_lanes,
                        std::int64_t sequence)
     : windows_(corpus, shards_of_lane(corpus, lane, num_lanes), sequence),
       seed_(seed),
       stream_(stream_id("data.order." + std::to_string(lane))) {
-  if (windows_.size() > 0) return;
-  std::int64_t longest = 0;
-  for (auto const& shard : shards_of_lane(corpus, lane, num_lanes)) longest = std::max(longest, shard.num_tokens);
-  throw Error(
-      "lane " + std::to_string(lane) + " of " + std::to_string(num_lanes) + " has nothing to read in '" +
-          corpus.folder.string() + "'",
-      "its longest shard has " + std::to_string(longest) + " tokens, a sequence takes " + std::to_string(sequence + 1),
-      "use a smaller --train.sequence, prepare with fewer --shards, or prepare more text");
+  require_windows(corpus, num_lanes, sequence);
 }
 
 std::int64_t LaneReader::window_of(std::int64_t sample) const {

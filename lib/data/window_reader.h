@@ -58,15 +58,25 @@ class WindowTable {
   std::vector<std::uint32_t> buffer_;
 };
 
+/// What a rank reads: lanes [first_lane, first_lane + num_own_lanes) of num_lanes.
+struct LaneRange {
+  std::int64_t first_lane = 0;
+  std::int64_t num_own_lanes = 1;
+  std::int64_t num_lanes = 1;
+};
+
 /// The train shards that lane `lane` of `num_lanes` owns: every num_lanes-th. Throws UsageError, saying which numbers
 /// of lanes would do, unless num_lanes divides the number of train shards.
 std::vector<ShardInfo> shards_of_lane(Corpus const& corpus, std::int64_t lane, std::int64_t num_lanes);
+
+/// Throws Error, the same on every rank, if the shards of any lane hold no window.
+void require_windows(Corpus const& corpus, std::int64_t num_lanes, std::int64_t sequence);
 
 /// The samples of one lane, an endless sequence: epoch after epoch all windows of its shards, each epoch in another
 /// random order. A function of (corpus, seed, lane, number of lanes, T) and of nothing else.
 class LaneReader {
  public:
-  /// Throws UsageError as shards_of_lane does, Error if the lane's shards hold no window.
+  /// Throws as shards_of_lane and require_windows do.
   LaneReader(Corpus const& corpus, std::uint64_t seed, std::int64_t lane, std::int64_t num_lanes,
              std::int64_t sequence);
 
