@@ -57,7 +57,7 @@ class AdamW {
 
   /// One update; every rank of `dp` calls it, rank r with the range flat_range(table, dp.size(), r).
   ///
-  ///   step        1-based; corrects the moments' bias: beta^step by repeated squaring in fp64
+  ///   step        1-based; corrects the moments' bias (kernels/adamw.h)
   ///   gradient    (range) fp32, reduced and normalised
   ///   compute     out: the rounded weights of the range's part of the matrix segment; empty: none (an fp32 model)
   ///
@@ -77,6 +77,8 @@ class AdamW {
     bool decay = false;
     bool matrix = false;
   };
+
+  std::int64_t matrix_elements() const;
 
   Settings settings_;
   ParameterTable const& table_;
