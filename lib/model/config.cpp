@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lib/base/error.h"
+#include "lib/base/json.h"
 #include "lib/model/json_fields.h"
 
 namespace isotrain {
@@ -176,12 +177,7 @@ int ModelConfig::num_moe_layers() const {
 }
 
 ModelConfig parse_model_config(std::string const& text, std::string const& source) {
-  nlohmann::json object;
-  try {
-    object = nlohmann::json::parse(text);
-  } catch (nlohmann::json::exception const& error) {
-    throw UsageError("'" + source + "' is not JSON", error.what());
-  }
+  nlohmann::json const object = parse_json(text, source);
   if (!object.is_object()) throw UsageError("'" + source + "' does not describe a model", "it is not a JSON object");
 
   ModelConfig config;

@@ -61,8 +61,8 @@ struct ModelConfig {
   std::int64_t shared_width() const { return std::int64_t{num_shared_experts} * moe_intermediate_size; }
 };
 
-/// Reads the text of a config.json. `source` names it in messages. Throws one UsageError that lists every missing,
-/// wrong-typed, unsupported and contradictory field.
+/// Reads the text of a config.json. `source` names it in messages. Throws Error if it is not JSON, and one UsageError
+/// that lists every missing, wrong-typed, unsupported and contradictory field.
 ///
 /// Sizes must be given. These may be missing and are then what transformers takes: head_dim (hidden_size /
 /// num_attention_heads), num_key_value_heads (num_attention_heads), rms_norm_eps 1e-6, rope_theta 10000,

@@ -162,10 +162,11 @@ struct TinyModel {
   Buffers buffers;
   Model<Cpu, T> model;
 
-  TinyModel(ModelConfig const& config, ModelOptions options, Cpu place = Cpu(), Fill fill = Fill::nan)
+  TinyModel(ModelConfig const& config, ModelOptions options, Cpu place = Cpu(), Fill fill = Fill::nan,
+            double stddev = 0.3)
       : config(config),
         table(model_parameters(config)),
-        flat(random_weights(table)),
+        flat(random_weights(table, 1, stddev)),
         matrices(static_cast<std::size_t>(table.matrix_size())),
         layout(Model<Cpu, T>::plan(config, options, plan)),
         buffers(plan, fill),
