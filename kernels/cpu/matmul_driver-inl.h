@@ -33,6 +33,7 @@ struct PanelEngine {
   static constexpr std::int64_t pad = padding;
   /// One panel of B of this many steps stays in the first-level cache.
   static constexpr std::int64_t max_steps = 256;
+  static constexpr std::int64_t slack = 16;
 
   template <class T>
   static void pack_a(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
@@ -123,21 +124,21 @@ class PartOfProduct {
     for (std::int64_t col = 0; col < c_.cols; col += block_cols_) {
       std::int64_t const cols = std::min(block_cols_, c_.cols - col);
       gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps);
-      bool add = add_to_c_;
-      while (!k.done()) {
-        gemm::KCursor const begin = k;
-        pack(panels_b_, Engine::cols, b_.slice_cols(col, cols).transposed(), k, &Engine::template pack_b<T>);
+      for (bool add = add_to_c_; !k.done(); add = true) {
+        Pass pass{k, k, 0, add};
+        pass.steps = advance(k);
+        pass.end = k;
+        pack(panels_b_, Engine::cols, b_.slice_cols(col, cols).transposed(), pass, &Engine::template pack_b<T>);
         for (std::int64_t row = 0; row < c_.rows; row += block_rows_) {
           std::int64_t const rows = std::min(block_rows_, c_.rows - row);
           if (col == 0 || !keeps_a_) {
-            gemm::KCursor again = begin;
-            pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), again, &Engine::template pack_a<T>);
+            pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), pass, &Engine::template pack_a<T>);
           }
           for (std::int64_t strip = 0; strip < cols; strip += Engine::cols) {
-            multiply_strip(begin, k, row, rows, col + strip, strip, add);
+            multiply_strip(pass, row, rows, col + strip,
+                           panels_b_ + strip / Engine::cols * size_of_panel(Engine::cols, pass.steps));
           }
         }
-        add = true;
       }
     }
   }
@@ -145,12 +146,19 @@ class PartOfProduct {
  private:
   using Element = typename Engine::Element;
 
+  /// A range of K that is packed at once.
+  struct Pass {
+    gemm::KCursor begin;
+    gemm::KCursor end;
+    std::int64_t steps = 0;  // padded
+    bool add = false;        // to what C holds
+  };
+
   /// Sizes of the packed blocks: A's and partial sums stay in the second-level cache; B's too if A has one block only.
   void choose_blocks() {
     constexpr std::int64_t cache = 768 << 10;
     constexpr std::int64_t far_cache = 8 << 20;
     constexpr std::int64_t steps_per_pass = 2048;
-    constexpr std::int64_t slack = 64 / sizeof(Element);
     std::int64_t padded = 0;
     for (gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps); !k.done();) padded += k.next().steps;
     // Sums that live in C itself may be left and taken up again.
@@ -163,7 +171,7 @@ class PartOfProduct {
     block_cols_ = blocks(c_.cols, skinny ? cache : far_cache, Engine::cols);
     keeps_a_ = skinny && one_pass_;
     auto const bytes = [&](std::int64_t vectors, std::int64_t unit) {
-      return static_cast<std::size_t>(ceil_div(vectors, unit) * unit * steps_ + slack) * sizeof(Element);
+      return static_cast<std::size_t>(ceil_div(vectors, unit) * size_of_panel(unit, steps_)) * sizeof(Element);
     };
     panels_a_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_a, bytes(block_rows_, Engine::rows)));
     panels_b_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_b, bytes(block_cols_, Engine::cols)));
@@ -181,52 +189,64 @@ class PartOfProduct {
     return ceil_div(tiles, ceil_div(tiles, fit)) * unit;
   }
 
-  /// Packs vectors along K (rows of `m`) of blocks from `k` on, as many as fit: for each block all its panels.
-  template <class Pack>
-  void pack(Element* to, std::int64_t width, Matrix<T const> m, gemm::KCursor& k, Pack pack_panel) const {
+  /// Moves `k` behind the blocks that fit one pass; returns their steps.
+  std::int64_t advance(gemm::KCursor& k) const {
     std::int64_t steps = 0;
-    while (!k.done() && (one_pass_ || steps + Engine::max_steps <= steps_)) {
+    while (!k.done() && (one_pass_ || steps + Engine::max_steps <= steps_)) steps += k.next().steps;
+    return steps;
+  }
+
+  /// Packs vectors along K (rows of `m`) of a pass: panel after panel, each with all its steps.
+  template <class Pack>
+  void pack(Element* to, std::int64_t width, Matrix<T const> m, Pass const& pass, Pack pack_panel) const {
+    // Of vectors that lie side by side, a few steps of all: whole lines and pages are used up while they are near.
+    std::int64_t const max_count = m.col_stride == 1 ? Engine::max_steps : 32;
+    std::int64_t const panel_size = size_of_panel(width, pass.steps);
+    for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
       gemm::KBlock const block = k.next();
-      for (std::int64_t i = 0; i < m.rows; i += width) {
-        std::int64_t offset = 0;
-        for (int piece = 0; piece < block.num_pieces; ++piece) {
-          gemm::KPiece const p = block.pieces[piece];
-          std::int64_t const padded = ceil_div(p.count, Engine::pad) * Engine::pad;
-          Strip<T> const strip{m.data + i * m.row_stride + p.begin * m.col_stride, std::min(width, m.rows - i),
-                               m.rows - i, m.row_stride, m.col_stride};
-          pack_panel(to + offset * width, strip, p.count, padded);
-          offset += padded;
+      for (int piece = 0; piece < block.num_pieces; ++piece) {
+        gemm::KPiece rest = block.pieces[piece];
+        while (rest.count > 0) {
+          std::int64_t const count = std::min(rest.count, max_count);
+          std::int64_t const padded = ceil_div(count, Engine::pad) * Engine::pad;
+          for (std::int64_t i = 0; i < m.rows; i += width) {
+            Strip<T> const strip{m.data + i * m.row_stride + rest.begin * m.col_stride, std::min(width, m.rows - i),
+                                 m.rows - i, m.row_stride, m.col_stride};
+            pack_panel(to + i / width * panel_size, strip, count, padded);
+          }
+          to += padded * width;
+          rest.begin += count;
+          rest.count -= count;
         }
-        to += block.steps * width;
       }
-      steps += block.steps;
     }
   }
 
-  /// All rows of a block of A with one panel of B, steps from `begin` to `end`.
-  void multiply_strip(gemm::KCursor begin, gemm::KCursor const& end, std::int64_t row, std::int64_t rows,
-                      std::int64_t col, std::int64_t col_in_block, bool add) const {
-    std::int64_t const padded_rows = ceil_div(rows, Engine::rows) * Engine::rows;
-    std::int64_t const padded_cols =
-        ceil_div(std::min(block_cols_, c_.cols - (col - col_in_block)), Engine::cols) * Engine::cols;
+  /// With room for what packing writes beyond the panel's end.
+  static std::int64_t size_of_panel(std::int64_t width, std::int64_t steps) { return width * steps + Engine::slack; }
+
+  /// All rows of a block of A with one panel of B.
+  void multiply_strip(Pass const& pass, std::int64_t row, std::int64_t rows, std::int64_t col,
+                      Element const* panel_b) const {
     std::int64_t const cols = std::min(Engine::cols, c_.cols - col);
     bool const in_place =
         std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
-    Element const* a = panels_a_;
-    Element const* b = panels_b_;
-    while (!same_place(begin, end)) {
-      gemm::KBlock const block = begin.next();
-      bool const last = same_place(begin, end);
-      Element const* const panel_b = b + col_in_block * block.steps;
+    std::int64_t steps = 0;
+    for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
+      gemm::KBlock const block = k.next();
+      bool const last = k.position() == pass.end.position();
+      bool const first = block.begins_run || steps == 0;
+      std::int64_t const next_b_bytes = block.steps * Engine::cols * static_cast<std::int64_t>(sizeof(Element));
+      std::int64_t const lines = ceil_div(ceil_div(next_b_bytes, 64), ceil_div(rows, Engine::rows));
+      auto const* next_b = reinterpret_cast<char const*>(panel_b) + next_b_bytes;
       for (std::int64_t i = 0; i < rows; i += Engine::rows) {
         auto const c = c_.slice_rows(row + i, std::min(Engine::rows, rows - i)).slice_cols(col, cols);
         float* const sums = sums_ + i / Engine::rows * tile_size;
         float* const own = sums + std::countr_one(static_cast<unsigned>(block.run)) * sums_stride_;
-        bool const first = block.begins_run || a == panels_a_;
         TileInOut tile{own, Engine::cols, own, Engine::cols};
         if (first) tile.in = nullptr;
-        if (first && add) {
-          if constexpr (std::is_same_v<Out, float>) {
+        if constexpr (std::is_same_v<Out, float>) {
+          if (first && pass.add) {
             if (in_place) {
               tile.in = c.data, tile.in_stride = c.row_stride;
             } else {
@@ -234,11 +254,14 @@ class PartOfProduct {
               tile.in = own;
             }
           }
-        }
-        if constexpr (std::is_same_v<Out, float>) {
           if (last && in_place) tile.out = c.data, tile.out_stride = c.row_stride;
         }
-        Engine::kernels[static_cast<std::size_t>(c.rows - 1)](a + i * block.steps, panel_b, block.steps, tile);
+        Next const next{last || (first && pass.add) ? next_of_c(row, rows, i, col) : Ahead(),
+                        Ahead(next_b, 128, 128, lines)};
+        next_b += lines * 64;
+        Engine::kernels[static_cast<std::size_t>(c.rows - 1)](
+            panels_a_ + i / Engine::rows * size_of_panel(Engine::rows, pass.steps) + steps * Engine::rows, panel_b,
+            block.steps, tile, next);
         if (block.ends_run) merge(sums, own, block.run);
         if (last && !in_place) {
           auto const residual =
@@ -246,12 +269,18 @@ class PartOfProduct {
           finish_tile(own, Engine::cols, c, residual);
         }
       }
-      a += padded_rows * block.steps;
-      b += padded_cols * block.steps;
+      steps += block.steps;
+      panel_b += block.steps * Engine::cols;
     }
   }
 
-  static bool same_place(gemm::KCursor const& x, gemm::KCursor const& y) { return x.position() == y.position(); }
+  /// The tile of C after the one at row + i: below it, or on top of the next strip.
+  Ahead next_of_c(std::int64_t row, std::int64_t rows, std::int64_t i, std::int64_t col) const {
+    bool const below = i + Engine::rows < rows;
+    Out const* const tile = below ? &c_(row + i + Engine::rows, col) : &c_(row, col + Engine::cols);
+    constexpr std::int64_t size = sizeof(Out);
+    return Ahead(tile, c_.row_stride * size, Engine::cols * size, 2 * Engine::rows);
+  }
 
   /// Adds what a completed run completes in the tree: subtrees of lower runs wait at the level of their size.
   void merge(float* sums, float* own, int run) const {

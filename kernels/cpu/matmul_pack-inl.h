@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/simd-inl.h"
@@ -88,11 +89,10 @@ HWY_INLINE hn::Vec<D> load_blocks_as_float(D d, float const* const* row, std::in
   return load_blocks(d, row, k);
 }
 template <class D>
-HWY_INLINE hn::Vec<D> load_blocks_as_float(D d, bfloat16 const* const* row, std::int64_t k) {
+HWY_INLINE hn::Vec<D> load_blocks_as_float(D d, std::uint16_t const* const* row, std::int64_t k) {
   hn::RebindToUnsigned<D> const u32;
   hn::Rebind<std::uint16_t, D> const u16;
-  auto const* const* bits = reinterpret_cast<std::uint16_t const* const*>(row);
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(u32, load_blocks(u16, bits, k))));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(u32, load_blocks(u16, row, k))));
 }
 
 /// K contiguous: transposes blocks of four steps. Stores whole vectors, upwards, so that each overwrites what the one
@@ -104,13 +104,14 @@ HWY_INLINE void pack_transposed(float* panel, Strip<T> const& strip, std::int64_
   hn::Repartition<std::uint64_t, D> const d64;
   constexpr std::int64_t lanes = hn::MaxLanes(D());
   constexpr std::int64_t groups = pack_groups<width>;
-  T const* rows[groups * lanes];
+  using Raw = std::conditional_t<sizeof(T) == 4, float, std::uint16_t>;
+  Raw const* rows[groups * lanes];
   for (std::int64_t i = 0; i < groups * lanes; ++i) {
     // Rows that the strip lacks repeat its last one; no result of theirs is kept.
-    rows[i] = strip.data + std::min(i, strip.count - 1) * strip.stride;
+    rows[i] = reinterpret_cast<Raw const*>(strip.data + std::min(i, strip.count - 1) * strip.stride);
   }
   for (std::int64_t g = 0; g < groups; ++g) {
-    T const* const* const row = rows + g * lanes;
+    Raw const* const* const row = rows + g * lanes;
     float* out = panel + g * lanes;
     for (std::int64_t k = 0; k + 4 <= steps; k += 4, out += 4 * width) {
       auto const r0 = load_blocks_as_float(d, row, k);
