@@ -1,5 +1,5 @@
-// The main of every test: GoogleTest under MPI. Failures of all ranks are printed by rank 0, under their rank, as part of the
-// test they belong to; the exit code is the worst of all ranks; running no test at all is a failure.
+// The main of every test: GoogleTest under MPI. Failures of all ranks are printed by rank 0, under their rank, as part
+// of the test they belong to; the exit code is the worst of all ranks; running no test at all is a failure.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -9,7 +9,8 @@
 
 namespace {
 
-/// Gathers what failed in a test from all ranks. Uses a communicator of its own, so that it cannot meet a test's messages.
+/// Gathers what failed in a test from all ranks. Uses a communicator of its own, so that it cannot meet a test's
+/// messages.
 class GatherFailures : public testing::EmptyTestEventListener {
  public:
   explicit GatherFailures(MPI_Comm comm) : comm_(comm) {
@@ -23,8 +24,8 @@ class GatherFailures : public testing::EmptyTestEventListener {
       for (int i = 0; i < info.result()->total_part_count(); ++i) {
         auto const& part = info.result()->GetTestPartResult(i);
         if (!part.failed()) continue;
-        mine += std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number()) + "\n" +
-                part.message() + "\n";
+        mine += std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number()) +
+                "\n" + part.message() + "\n";
       }
     }
     int const length = static_cast<int>(mine.size());

@@ -1,0 +1,240 @@
+#include "lib/train/run.h"
+
+#include <chrono>
+#include <iostream>
+#include <optional>
+#include <type_traits>
+
+#include "lib/base/log.h"
+#include "lib/comm/agree.h"
+#include "lib/data/verify.h"
+#include "lib/model/counts.h"
+#include "lib/model/parameter_list.h"
+#include "lib/parallel/lanes.h"
+#include "lib/train/banner.h"
+#include "lib/train/kernel_rate.h"
+#include "lib/train/metrics.h"
+#include "lib/train/numerics.h"
+#include "lib/train/progress.h"
+#include "lib/train/resume.h"
+#include "lib/train/run_folder.h"
+#include "lib/train/stop.h"
+#include "lib/train/trainer.h"
+
+namespace isotrain {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The loop over steps and all that happens between them.
+template <class T>
+class Run {
+ public:
+  Run(TrainPlan const& plan, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
+      MpiSession const& session, Log& log)
+      : plan_(plan),
+        settings_ini_(settings_ini),
+        tokenizer_(std::move(tokenizer)),
+        at_(at),
+        comm_(session.world()),
+        log_(log),
+        folder_(plan.settings.run.dir),
+        stop_(plan.settings.run.max_seconds),
+        numerics_(check_numerics(at, comm_, session.host(), model_products(plan.config, plan.model, precision))),
+        trainer_(plan, at, comm_) {
+    begin_or_resume();
+    log_.open(folder_.logs());
+    if (root()) std::cout << banner(plan_, at_, session, trainer_.table()) << std::flush;
+  }
+
+  int loop() {
+    auto const& s = plan_.settings;
+    double const flops = train_flops_per_token(plan_.config, s.train.sequence);
+    double const rate = measured_kernel_rate<T>(at_, comm_);
+    Progress progress(std::cout,
+                      {.steps = s.train.steps, .every = s.log.every, .columns = root() ? terminal_columns() : 0});
+    std::optional<MetricsFile> metrics;
+    if (root()) metrics.emplace(folder_.metrics(), [&](std::string const& message) { log_.warning(message); });
+    auto const start = Clock::now();
+    std::int64_t const first = trainer_.steps_done();
+    std::int64_t saved = first;
+    bool stopping = false;
+
+    while (trainer_.steps_done() < s.train.steps && !stopping) {
+      auto const step_start = Clock::now();
+      StepOutcome const outcome = trainer_.step();
+      double const step_s = seconds_since(step_start);
+      loss_ = outcome.loss;
+      double const tokens_per_s = static_cast<double>(outcome.step_tokens) / step_s;
+      StepMetrics line{.step = outcome.step,
+                       .tokens = outcome.tokens,
+                       .loss = outcome.loss,
+                       .grad_norm = outcome.gradient_norm,
+                       .lr = outcome.learning_rate,
+                       .tokens_per_s = tokens_per_s,
+                       .step_s = step_s,
+                       .mfu = tokens_per_s * flops / rate,
+                       .fingerprint = outcome.fingerprint,
+                       .more = {}};
+      if (plan_.config.num_moe_layers() > 0) {
+        line.more = {{"balance_loss", outcome.balance_loss}, {"max_vio", outcome.max_violation}};
+      }
+      bool const last = outcome.step == s.train.steps;
+      if (s.eval.every > 0 && (outcome.step % s.eval.every == 0 || last)) {
+        double const loss = trainer_.validate();
+        line.more.emplace_back("eval_loss", loss);
+        if (root()) progress.line("step " + std::to_string(outcome.step) + "  validation loss " + std::to_string(loss));
+      }
+      if (root()) {
+        metrics->append(line);
+        double const left = seconds_since(start) / static_cast<double>(outcome.step - first) *
+                            static_cast<double>(s.train.steps - outcome.step);
+        progress.show({outcome.step, outcome.loss, tokens_per_s, line.mfu, left});
+      }
+      if (s.checkpoint.every > 0 && outcome.step % s.checkpoint.every == 0 && !last) {
+        if (save_if_possible()) saved = outcome.step;
+      }
+      stopping = comm_.any(stop_.requested());
+    }
+
+    if (saved != trainer_.steps_done()) save();
+    bool const early = trainer_.steps_done() < s.train.steps;
+    if (root()) {
+      if (early) progress.line("stopped early: " + stop_reason());
+      progress.done(trainer_.steps_done(), trainer_.tokens_done(), loss_, trainer_.fingerprint());
+    }
+    return early ? exit_stopped_early : 0;
+  }
+
+ private:
+  bool root() const { return comm_.rank() == 0; }
+
+  std::string stop_reason() const { return stop_.reason().empty() ? "another rank was asked to" : stop_.reason(); }
+
+  void begin_or_resume() {
+    auto const& s = plan_.settings;
+    auto const path = find_checkpoint(comm_, s.resume, folder_, log_);
+    if (path) {
+      auto const checkpoint = run_collectively(comm_, [&] {
+        io::CheckpointReader reader(*path);
+        check_same_run(reader.header(), plan_, trainer_.table(), tokenizer_);
+        return reader;
+      });
+      trainer_.restore(checkpoint);
+      if (root()) log_.info("resumed from " + path->string());
+      if (checkpoint.header().numerics_fingerprint != numerics_) {
+        log_.warning("the start-up check gives other results than where the checkpoint was written (numerics class '" +
+                     checkpoint.header().numerics_class +
+                     "'): the run will go on, not with the bits it would have had");
+      }
+    }
+    run_collectively(comm_, [&] {
+      if (!root()) return;
+      if (s.resume == "none") {
+        create_run_folder(folder_, settings_ini_);
+      } else {
+        resume_run_folder(folder_, settings_ini_, trainer_.steps_done());
+      }
+    });
+  }
+
+  io::CheckpointHeader header() const {
+    auto const& s = plan_.settings;
+    io::CheckpointHeader header;
+    header.seed = static_cast<std::uint64_t>(s.train.seed);
+    header.slices = s.repro.slices;
+    header.lanes = s.repro.lanes;
+    header.bf16 = s.repro.bf16;
+    header.precision = s.model.precision;
+    header.numerics_class = "cpu";
+    header.numerics_fingerprint = numerics_;
+    header.config_json = plan_.config_json;
+    header.settings_ini = settings_ini_;
+    header.tokenizer = tokenizer_;
+    return header;
+  }
+
+  void save() {
+    auto const path = trainer_.save(folder_.checkpoints(), header());
+    log_.info("wrote " + path.string());
+  }
+
+  /// A run is worth more than one of its checkpoints: what stands in the way is reported, and the run goes on.
+  bool save_if_possible() {
+    try {
+      save();
+      return true;
+    } catch (AgreedError const& error) {
+      if (root()) log_.warning(std::string("no checkpoint at this step: ") + error.what());
+      return false;
+    }
+  }
+
+  static constexpr auto precision =
+      std::is_same_v<T, float> ? kernels::ProductInput::fp32 : kernels::ProductInput::bf16;
+
+  TrainPlan const& plan_;
+  std::string const& settings_ini_;
+  std::vector<std::uint8_t> tokenizer_;
+  Cpu at_;
+  Communicator const& comm_;
+  Log& log_;
+  RunFolder folder_;
+  StopRequest stop_;
+  std::uint64_t numerics_;
+  Trainer<T> trainer_;
+  double loss_ = 0;
+};
+
+template <class T>
+int dry_run(TrainPlan const& plan, Cpu const& at, MpiSession const& session) {
+  ParameterTable const table(model_parameters(plan.config));
+  BufferPlan buffers;
+  TrainLayout<T>::plan(plan, table, session.world(), buffers);
+  auto const totals = session.world().all_gather(static_cast<std::int64_t>(buffers.total_bytes()));
+  if (session.rank() == 0) {
+    std::cout << banner(plan, at, session, table) << layout_table(plan, table, totals) << "memory of rank 0\n"
+              << buffers.table() << std::flush;
+  }
+  return 0;
+}
+
+template <class T>
+int run_with(TrainPlan const& plan, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
+             MpiSession const& session, Log& log) {
+  if (plan.settings.dry_run) return dry_run<T>(plan, at, session);
+  return Run<T>(plan, settings_ini, std::move(tokenizer), at, session, log).loop();
+}
+
+}  // namespace
+
+int run_training(TrainSettings const& settings, std::string const& settings_ini, MpiSession const& session) {
+  Communicator const& comm = session.world();
+  Log log(comm.rank(), comm.size(), session.host());
+  TrainPlan const plan = run_collectively(comm, [&] { return make_train_plan(settings, comm.size()); });
+  Cpu const at = run_collectively(comm, [&] { return make_place(settings, session.local_size()); });
+  agree_on_same(comm, settings_ini, "settings");
+  agree_on_same(comm, plan.config_json, "the files that --model.config names");
+
+  auto const lanes = lanes_of_ranks(settings.repro.lanes, comm.size())[static_cast<std::size_t>(comm.rank())];
+  bool const quick = settings.dry_run || settings.data.verify == "quick";
+  data::open_corpus(comm, settings.data.corpus, {lanes.begin, lanes.size(), settings.repro.lanes},
+                    settings.train.sequence, plan.config.vocab_size,
+                    quick ? data::Verification::quick : data::Verification::full);
+  auto const tokenizer = run_collectively(comm, [&] {
+    auto const bytes = data::open_tokenizer(plan.corpus)->serialize();
+    auto const* first = reinterpret_cast<std::uint8_t const*>(bytes.data());
+    return std::vector<std::uint8_t>(first, first + bytes.size());
+  });
+  if (comm.rank() == 0) {
+    for (auto const& note : plan.config.notes) log.info(note);
+  }
+  return settings.model.precision == "bf16" ? run_with<bfloat16>(plan, settings_ini, tokenizer, at, session, log)
+                                            : run_with<float>(plan, settings_ini, tokenizer, at, session, log);
+}
+
+}  // namespace isotrain

@@ -1,0 +1,179 @@
+#include "lib/train/train_plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "lib/base/error.h"
+
+namespace isotrain {
+namespace {
+
+// With few tokens in a forward pass products are skinny, with many the activations leave the caches.
+constexpr std::int64_t preferred_tokens = 2048;
+
+void require(bool given, char const* setting, char const* what) {
+  if (!given) throw UsageError(std::string("--") + setting + " is missing", what, "see isotrain train --help");
+}
+
+void check_degrees(TrainSettings const& s, int ranks) {
+  auto const unbuilt = [](char const* setting, std::int64_t degree) {
+    if (degree == 1) return;
+    throw UsageError(std::string("--parallel.") + setting + " " + std::to_string(degree) + " cannot be run",
+                     "this version splits the batch only", "leave it at 1 and use more data-parallel ranks");
+  };
+  unbuilt("tensor", s.parallel.tensor);
+  unbuilt("pipeline", s.parallel.pipeline);
+  unbuilt("expert", s.parallel.expert);
+  if (s.parallel.data != 0 && s.parallel.data != ranks) {
+    throw UsageError(
+        "--parallel.data " + std::to_string(s.parallel.data) + " does not fit " + std::to_string(ranks) + " ranks",
+        "the degrees multiply to another number",
+        "start it with mpirun -np " + std::to_string(s.parallel.data) + " or leave the setting out");
+  }
+  if (ranks > s.repro.lanes) {
+    throw UsageError(
+        std::to_string(ranks) + " data-parallel ranks cannot share " + std::to_string(s.repro.lanes) + " lanes",
+        "a rank owns at least one lane",
+        "use at most " + std::to_string(s.repro.lanes) + " ranks, or raise --repro.lanes (other bits)");
+  }
+}
+
+std::string divisors(std::int64_t number) {
+  std::string text;
+  for (std::int64_t d = 1; d <= number; ++d) {
+    if (number % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  }
+  return text;
+}
+
+void check_divides(std::int64_t batch, std::int64_t lanes, char const* setting) {
+  if (batch % lanes == 0) return;
+  std::int64_t const below = batch / lanes * lanes;
+  throw UsageError(std::string("--") + setting + " " + std::to_string(batch) + " cannot be cut into " +
+                       std::to_string(lanes) + " lanes",
+                   "every lane takes the same number of sequences",
+                   "use " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + lanes) +
+                       ", or --repro.lanes from " + divisors(batch));
+}
+
+std::int64_t choose_micro_batch(TrainSettings const& s) {
+  std::int64_t samples = s.train.global_batch / s.repro.lanes;
+  // With a ramp every batch of a lane is a multiple of the micro-batch, so the first one must be, too.
+  if (s.train.ramp_batch > 0) samples = std::min(samples, s.train.ramp_batch / s.repro.lanes);
+  if (s.train.micro_batch == 0) {
+    std::int64_t best = 1;
+    for (std::int64_t b = 1; b <= samples; ++b) {
+      bool const divides = samples % b == 0 && s.train.global_batch / s.repro.lanes % b == 0;
+      if (divides && b * s.train.sequence <= preferred_tokens) best = b;
+    }
+    return best;
+  }
+  if (samples % s.train.micro_batch != 0) {
+    throw UsageError(
+        "--train.micro_batch " + std::to_string(s.train.micro_batch) + " does not divide the " +
+            std::to_string(samples) + " sequences of a lane",
+        std::to_string(s.train.global_batch) + " sequences a step over " + std::to_string(s.repro.lanes) + " lanes",
+        "use one of " + divisors(samples));
+  }
+  return s.train.micro_batch;
+}
+
+ModelOptions make_model_options(TrainSettings const& s, ModelConfig const& config, std::int64_t micro_batch) {
+  ModelOptions options;
+  options.sequence = s.train.sequence;
+  options.micro_batch = static_cast<int>(micro_batch);
+  options.slices = static_cast<int>(s.repro.slices);
+  options.recompute = s.model.recompute == "full"        ? Recompute::full
+                      : s.model.recompute == "selective" ? Recompute::selective
+                                                         : Recompute::none;
+  options.yarn = parse_yarn(s.model.yarn);
+  options.balance.expert_alpha =
+      static_cast<float>(s.balance.expert_alpha < 0 ? config.aux_loss_alpha : s.balance.expert_alpha);
+  options.balance.device_alpha = static_cast<float>(s.balance.device_alpha);
+  options.balance.comm_alpha = static_cast<float>(s.balance.comm_alpha);
+  options.balance.device_groups = static_cast<int>(s.balance.device_groups);
+  options.balance.max_devices = static_cast<int>(s.balance.max_devices);
+  if (config.num_experts > 0 && config.num_experts % options.balance.device_groups != 0) {
+    throw UsageError("--balance.device_groups " + std::to_string(options.balance.device_groups) +
+                         " does not divide the " + std::to_string(config.num_experts) + " experts",
+                     "", "use one of " + divisors(config.num_experts));
+  }
+  return options;
+}
+
+std::string read_text(std::filesystem::path const& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) throw Error("cannot read '" + path.string() + "'", "", "--model.config names a Hugging Face config.json");
+  return text.str();
+}
+
+}  // namespace
+
+Yarn parse_yarn(std::string const& name) {
+  return name == "on" ? Yarn::on : name == "off" ? Yarn::off : Yarn::automatic;
+}
+
+Bf16Class parse_bf16_class(std::string const& name) {
+  return name == "pairs" ? Bf16Class::pairs : Bf16Class::tiles;
+}
+
+TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
+  require(!s.model.config.empty(), "model.config", "the model's Hugging Face config.json");
+  require(!s.data.corpus.empty(), "data.corpus", "the folder that isotrain prepare wrote");
+  require(!s.run.dir.empty() || s.dry_run, "run.dir", "the folder for metrics, logs and checkpoints");
+  check_degrees(s, ranks);
+  check_divides(s.train.global_batch, s.repro.lanes, "train.global_batch");
+  if (s.train.ramp_batch > 0) check_divides(s.train.ramp_batch, s.repro.lanes, "train.ramp_batch");
+  std::int64_t const micro_batch = choose_micro_batch(s);
+
+  std::string config_json = read_text(s.model.config);
+  ModelConfig config = parse_model_config(config_json, s.model.config.string());
+  check_slices(config, static_cast<int>(s.repro.slices));
+  if (s.train.sequence > config.max_positions) {
+    throw UsageError("--train.sequence " + std::to_string(s.train.sequence) + " is too long for the model",
+                     "max_position_embeddings is " + std::to_string(config.max_positions));
+  }
+  data::Corpus corpus = data::open_corpus(s.data.corpus);
+
+  BatchRamp const batches({.start = s.train.ramp_batch,
+                           .full = s.train.global_batch,
+                           .ramp_tokens = s.train.ramp_tokens,
+                           .multiple = s.repro.lanes * micro_batch,
+                           .sequence = s.train.sequence});
+  RunPlan const run = plan_run(s.train.steps, batches, s.optim.warmup);
+  LearningRate const rate({.schedule = s.optim.schedule,
+                           .peak = s.optim.lr,
+                           .floor = s.optim.floor,
+                           .step_first = s.optim.step_first,
+                           .step_second = s.optim.step_second,
+                           .step_factor = s.optim.step_factor,
+                           .decay_fraction = s.optim.decay_fraction,
+                           .decay_shape = s.optim.decay_shape},
+                          run);
+  ModelOptions const model = make_model_options(s, config, micro_batch);
+  return {s, std::move(config_json), std::move(config), std::move(corpus), model, batches, run, rate};
+}
+
+Cpu make_place(TrainSettings const& s, int ranks_here) {
+  if (s.device.kind == "cuda") {
+    throw UsageError("--device cuda cannot be used", "this build has no CUDA place", "use --device cpu or auto");
+  }
+  if (s.comm == "nccl") {
+    throw UsageError("--comm nccl cannot be used", "this build has no CUDA place", "use --comm mpi or auto");
+  }
+  auto threads = static_cast<int>(s.device.threads);
+  if (threads == 0) {
+    if (char const* given = std::getenv("OMP_NUM_THREADS")) threads = std::atoi(given);
+    if (threads < 1) {
+      threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks_here));
+    }
+  }
+  return Cpu(threads, parse_bf16_class(s.repro.bf16), isa_from_name(s.device.isa));
+}
+
+}  // namespace isotrain
