@@ -138,10 +138,7 @@ TEST_F(Fault, ATargetThatCannotBeReplacedIsAnErrorOfAll) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / (checkpoint_file_name(1) + ".partial")));
 }
 
-TEST_F(Fault, AnOldCheckpointThatCannotBeRemovedIsNamedButTheNewOneIsThere) {
-  // Complete when it is looked at, and not to be removed: a folder cannot be, so a link to a checkpoint in a folder
-  // that is not there any more would not do; the partial of another step that is a non-empty folder stops the writer
-  // early.
+TEST_F(Fault, APartialFileThatCannotBeRemovedIsAnErrorOfAll) {
   if (comm.rank() == 0)
     std::filesystem::create_directories(folder.path() / (checkpoint_file_name(9) + ".partial") / "x");
   comm.barrier();
