@@ -27,6 +27,7 @@ struct ProductShape {
 
 /// The three products of a linear layer y = x W^T, W (out, in): forward (k = in, cut into `forward_slices`), the
 /// input's gradient (k = out, cut into `backward_slices`) and the weights' (k = tokens, restarting every `leaf`).
+/// The fingerprint depends on `tokens`: pass a few leaves, not what one layout happens to have in a micro-batch.
 std::vector<ProductShape> linear_products(std::string const& name, std::int64_t out, std::int64_t in,
                                           ProductInput input, int forward_slices, int backward_slices,
                                           std::int64_t tokens, std::int64_t leaf);
