@@ -14,7 +14,8 @@ constexpr std::size_t token_chunk = 65536;
 constexpr std::size_t offset_chunk = 8192;
 constexpr std::size_t verify_block = std::size_t{1} << 20;  // elements
 
-/// Opened so that a read takes just the elements asked for, not whole chunks through HDF5's cache.
+/// Opened without HDF5's cache of chunks: a read takes just the elements asked for, and what is written of a chunk is
+/// all that is written, where the cache would fill it up with whatever is in memory.
 hdf5::Dataset open_uncached(hid_t file, char const* name) {
   std::lock_guard const lock(hdf5_mutex());
   hdf5::PropertyList const access(check_hdf5(H5Pcreate(H5P_DATASET_ACCESS), "create a property list"));
@@ -67,9 +68,14 @@ Error token_error(std::filesystem::path const& shard, std::uint64_t position, st
 
 ShardWriter::ShardWriter(std::filesystem::path const& path, Split split, TokenType type)
     : path_(path), split_(split), type_(type), file_(path) {
-  tokens_ = type_ == TokenType::uint16 ? hdf5::create_dataset<std::uint16_t>(file_.get(), "tokens", 0, token_chunk)
-                                       : hdf5::create_dataset<std::uint32_t>(file_.get(), "tokens", 0, token_chunk);
-  offsets_ = hdf5::create_dataset<std::uint64_t>(file_.get(), "document_offsets", 0, offset_chunk);
+  if (type_ == TokenType::uint16) {
+    hdf5::create_dataset<std::uint16_t>(file_.get(), "tokens", 0, token_chunk);
+  } else {
+    hdf5::create_dataset<std::uint32_t>(file_.get(), "tokens", 0, token_chunk);
+  }
+  hdf5::create_dataset<std::uint64_t>(file_.get(), "document_offsets", 0, offset_chunk);
+  tokens_ = open_uncached(file_.get(), "tokens");
+  offsets_ = open_uncached(file_.get(), "document_offsets");
   pending_offsets_.push_back(0);
 }
 

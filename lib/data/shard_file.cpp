@@ -154,7 +154,10 @@ hdf5::File open_through_driver(std::filesystem::path const& path, int* failure) 
   hdf5::PropertyList const access(check_hdf5(H5Pcreate(H5P_FILE_ACCESS), "create a property list"));
   check_hdf5(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "choose a file format");
   check_hdf5(H5Pset_driver(access.get(), id.get(), &failure), "choose a file driver");
-  hdf5::File file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()));
+  // Without times the same tokens give the same bytes.
+  hdf5::PropertyList const creation(check_hdf5(H5Pcreate(H5P_FILE_CREATE), "create a property list"));
+  check_hdf5(H5Pset_obj_track_times(creation.get(), false), "switch times off");
+  hdf5::File file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()));
   if (!file) throw Error("'" + path.string() + "' cannot be created", *failure != 0 ? std::strerror(*failure) : "");
   return file;
 }

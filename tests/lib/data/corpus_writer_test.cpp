@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/base/digest.h"
@@ -185,6 +187,7 @@ TEST(CorpusWriter, RepeatsToTheByte) {
   ScratchFolder const folder;
   auto const lengths = made_up_lengths(200, 200);
   write_corpus(folder / "a", lengths, {.num_train_shards = 3}, 0.2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 would keep times in seconds
   write_corpus(folder / "b", lengths, {.num_train_shards = 3}, 0.2);
   EXPECT_EQ(contents(folder / "a"), contents(folder / "b"));
   auto changed = lengths;
