@@ -82,7 +82,10 @@ int run_inspect(std::vector<std::string> const& arguments) {
     return 0;
   }
   auto const verify = verify_contents ? Verify::yes : Verify::no;
-  if (!std::filesystem::exists(path)) throw Error("there is no '" + path.string() + "'");
+  std::error_code reason;
+  if (!std::filesystem::exists(path, reason)) {
+    throw Error("cannot find '" + path.string() + "'", reason ? reason.message() : "there is no such file or folder");
+  }
   if (!std::filesystem::is_directory(path)) {
     describe_file(path, verify);
   } else if (std::filesystem::exists(path / data::Corpus::file_name)) {
