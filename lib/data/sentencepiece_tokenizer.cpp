@@ -3,7 +3,10 @@
 #include <sentencepiece_processor.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <functional>
+#include <unordered_map>
 
 #include "lib/base/error.h"
 
@@ -11,6 +14,26 @@ namespace isotrain::data {
 namespace {
 
 constexpr std::string_view space_mark = "\u2581";  // how SentencePiece writes a space inside a piece
+
+constexpr std::size_t max_known_bytes = 64;
+constexpr std::size_t max_known_words = 65536;
+
+struct HashText {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+
+/// Tokens of the words that a thread has met.
+struct KnownWords {
+  std::uint64_t tokenizer = 0;  // whose tokens they are
+  std::unordered_map<std::string, std::vector<std::uint32_t>, HashText, std::equal_to<>> tokens{};
+};
+
+/// Tells tokenizers apart, also from those that are gone.
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -37,7 +60,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     // A literal U+2581 would come back as a space, so it is spelt as its three bytes.
     while (true) {
       auto const mark = text.find(space_mark);
-      encode_lines(text.substr(0, mark), out);
+      encode_parts(text.substr(0, mark), out);
       if (mark == std::string_view::npos) return;
       out.insert(out.end(), mark_tokens_.begin(), mark_tokens_.end());
       text.remove_prefix(mark + space_mark.size());
@@ -83,7 +106,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
   }
 
-  /// Whether the model keeps all text, and whether lines may be encoded one by one with the same result.
+  /// Whether the model keeps all text, and whether lines, and words, may be encoded one by one with the same result.
   void find_cuts() {
     static constexpr std::array<std::string_view, 3> names = {"<0xE2>", "<0x96>", "<0x81>"};
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -96,22 +119,48 @@ class SentencePieceTokenizer final : public Tokenizer {
     encode_run(probe, tokens);
     lossless_ = decode(tokens) == probe;
     lines_are_apart_ = lossless_;
+    words_are_apart_ = lossless_;
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
-      if (pieces_[id].find('\n') != std::string::npos && !processor_.IsByte(static_cast<int>(id))) {
-        lines_are_apart_ = false;
-      }
+      if (processor_.IsByte(static_cast<int>(id))) continue;
+      auto const& piece = pieces_[id];
+      if (piece.find('\n') != std::string::npos) lines_are_apart_ = false;
+      auto const word = piece.find_first_not_of(' ');
+      if (word != std::string::npos && piece.find(' ', word) != std::string::npos) words_are_apart_ = false;
     }
   }
 
-  /// The same tokens as encode_run, at a cost that is linear in the text.
-  void encode_lines(std::string_view text, std::vector<std::uint32_t>& out) const {
-    if (!lines_are_apart_) return encode_run(text, out);
+  /// The same tokens as encode_run: where no piece crosses a place, what stands on its two sides is encoded apart. So
+  /// the cost is linear in the text, and words that come again are looked up.
+  void encode_parts(std::string_view text, std::vector<std::uint32_t>& out) const {
     while (!text.empty()) {
-      auto const newline = text.find('\n');
-      auto const length = newline == std::string_view::npos ? text.size() : newline + 1;
-      encode_run(text.substr(0, length), out);
+      auto const length = part_length(text);
+      encode_part(text.substr(0, length), out);
       text.remove_prefix(length);
     }
+  }
+
+  /// To the first place that no piece crosses: behind a newline, or before the first space after something else.
+  std::size_t part_length(std::string_view text) const {
+    if (!lines_are_apart_) return text.size();
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') return i + 1;
+      if (words_are_apart_ && text[i] == ' ' && i > 0 && text[i - 1] != ' ') return i;
+    }
+    return text.size();
+  }
+
+  void encode_part(std::string_view part, std::vector<std::uint32_t>& out) const {
+    if (part.size() > max_known_bytes) return encode_run(part, out);
+    // Of the thread, since threads share a tokenizer.
+    thread_local KnownWords known;
+    if (known.tokenizer != id_ || known.tokens.size() >= max_known_words) known = {id_, {}};
+    auto found = known.tokens.find(part);
+    if (found == known.tokens.end()) {
+      std::vector<std::uint32_t> tokens;
+      encode_run(part, tokens);
+      found = known.tokens.emplace(part, std::move(tokens)).first;
+    }
+    out.insert(out.end(), found->second.begin(), found->second.end());
   }
 
   void encode_run(std::string_view text, std::vector<std::uint32_t>& out) const {
@@ -128,6 +177,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::array<std::uint32_t, 3> mark_tokens_{};
   bool lossless_ = false;
   bool lines_are_apart_ = false;
+  bool words_are_apart_ = false;
+  std::uint64_t id_ = next_id();
 };
 
 }  // namespace

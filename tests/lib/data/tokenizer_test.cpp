@@ -1,6 +1,7 @@
 #include "lib/data/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
 
 #include <span>
 #include <string>
@@ -133,6 +134,32 @@ TEST(SentencePiece, LinesAreEncodedApart) {
   trained().encode(std::string_view("the window").substr(at), cut);
   EXPECT_EQ(trained().decode(cut), "the window");
   EXPECT_NE(whole, cut);
+}
+
+/// Words are looked up rather than encoded again; the library itself, given the whole text, is the definition.
+TEST(SentencePiece, EqualsTheLibrary) {
+  sentencepiece::SentencePieceProcessor library;
+  ASSERT_TRUE(library.LoadFromSerializedProto(train_model(360)).ok());
+  auto texts = corners;
+  texts.push_back(made_up_text(100));
+  texts.push_back(std::string(300, ' ') + std::string(300, 'x') + "  y \n  z");
+  for (auto const& text : texts) {
+    if (text.find("\u2581") != std::string::npos) continue;  // which the library does not keep
+    std::vector<int> ids;
+    ASSERT_TRUE(library.Encode(text, &ids).ok());
+    EXPECT_EQ(trained().encode(text), std::vector<std::uint32_t>(ids.begin(), ids.end())) << text;
+    EXPECT_EQ(trained().encode(text), std::vector<std::uint32_t>(ids.begin(), ids.end())) << "again: " << text;
+  }
+}
+
+TEST(SentencePiece, TokenizersDoNotMixUpTheirWords) {
+  auto const other = make_sentencepiece_tokenizer(train_model(300), "other");
+  auto const text = made_up_text(5);
+  auto const of_trained = trained().encode(text);
+  auto const of_other = other->encode(text);
+  EXPECT_NE(of_trained, of_other);
+  EXPECT_EQ(trained().encode(text), of_trained);
+  EXPECT_EQ(other->decode(of_other), text);
 }
 
 TEST(SentencePiece, TrainingRepeats) {
