@@ -15,48 +15,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cpu/matmul_kernel-inl.h"
-#include "kernels/cpu/matmul_pack-inl.h"
+#include "kernels/cpu/matmul_engine-inl.h"
 #include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/matmul_workspace.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
-
-/// What a class of sums is made of: its register tile, its panels, its micro-kernel.
-template <int tile_rows, StepOrder order, std::int64_t padding>
-struct PanelEngine {
-  using Element = float;
-  static constexpr std::int64_t rows = tile_rows;
-  static constexpr std::int64_t cols = tile_cols;
-  static constexpr std::int64_t pad = padding;
-  /// One panel of B of this many steps stays in the first-level cache.
-  static constexpr std::int64_t max_steps = 256;
-  static constexpr std::int64_t slack = 16;
-
-  template <class T>
-  static void pack_a(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
-    pack_panel<tile_rows, order>(panel, strip, steps, padded);
-  }
-  template <class T>
-  static void pack_b(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
-    pack_panel<tile_cols, order>(panel, strip, steps, padded);
-  }
-};
-
-/// fp32.
-struct ChainEngine : PanelEngine<chain_rows, StepOrder::ascending, 1> {
-  static constexpr auto kernels = chain_kernels(std::make_integer_sequence<int, chain_rows>());
-};
-/// bf16, pairs class: the same chain with each pair's odd step first.
-struct PairsEngine : PanelEngine<chain_rows, StepOrder::odd_first, 2> {
-  static constexpr auto kernels = chain_kernels(std::make_integer_sequence<int, chain_rows>());
-};
-/// bf16, tiles class.
-struct TilesEngine : PanelEngine<blocks_rows, StepOrder::ascending, 32> {
-  static constexpr auto kernels = blocks_kernels(std::make_integer_sequence<int, blocks_rows>());
-};
 
 inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
   return (x + y - 1) / y;
@@ -121,6 +86,7 @@ class PartOfProduct {
     if (c_.empty()) return;
     if (cuts_.length == 0) return fill();
     choose_blocks();
+    typename Engine::Session const session;
     for (std::int64_t col = 0; col < c_.cols; col += block_cols_) {
       std::int64_t const cols = std::min(block_cols_, c_.cols - col);
       gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps);
@@ -229,7 +195,7 @@ class PartOfProduct {
   void multiply_strip(Pass const& pass, std::int64_t row, std::int64_t rows, std::int64_t col,
                       Element const* panel_b) const {
     std::int64_t const cols = std::min(Engine::cols, c_.cols - col);
-    bool const in_place =
+    bool const may_be_in_place =
         std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
     std::int64_t steps = 0;
     for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
@@ -243,6 +209,7 @@ class PartOfProduct {
         auto const c = c_.slice_rows(row + i, std::min(Engine::rows, rows - i)).slice_cols(col, cols);
         float* const sums = sums_ + i / Engine::rows * tile_size;
         float* const own = sums + std::countr_one(static_cast<unsigned>(block.run)) * sums_stride_;
+        bool const in_place = may_be_in_place && (c.rows == Engine::rows || !Engine::needs_whole_tiles);
         TileInOut tile{own, Engine::cols, own, Engine::cols};
         if (first) tile.in = nullptr;
         if constexpr (std::is_same_v<Out, float>) {
@@ -259,9 +226,9 @@ class PartOfProduct {
         Next const next{last || (first && pass.add) ? next_of_c(row, rows, i, col) : Ahead(),
                         Ahead(next_b, 128, 128, lines)};
         next_b += lines * 64;
-        Engine::kernels[static_cast<std::size_t>(c.rows - 1)](
-            panels_a_ + i / Engine::rows * size_of_panel(Engine::rows, pass.steps) + steps * Engine::rows, panel_b,
-            block.steps, tile, next);
+        Engine::multiply(c.rows, cols,
+                         panels_a_ + i / Engine::rows * size_of_panel(Engine::rows, pass.steps) + steps * Engine::rows,
+                         panel_b, block.steps, tile, next);
         if (block.ends_run) merge(sums, own, block.run);
         if (last && !in_place) {
           auto const residual =

@@ -14,22 +14,14 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cpu/matmul_plan.h"
+#include "kernels/cpu/matmul_strip.h"
 #include "kernels/cpu/simd-inl.h"
 #include "lib/base/bfloat16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
-/// A strip of up to `width` vectors along K: rows of A, or columns of B.
-template <class T>
-struct Strip {
-  T const* data = nullptr;
-  std::int64_t count = 0;      // vectors in the strip
-  std::int64_t available = 0;  // vectors from the first of the strip to the last of the matrix: may be read
-  std::int64_t stride = 0;     // from vector to vector
-  std::int64_t k_stride = 0;
-};
+using gemm::Strip;
 
 /// Order of the steps in a panel: as they come, or each pair's odd step first.
 enum class StepOrder { ascending, odd_first };

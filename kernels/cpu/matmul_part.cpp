@@ -7,12 +7,16 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/matmul_driver-inl.h"
+#include "lib/device/amx.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
 template <class Out>
 void multiply_bf16(gemm::Product<bfloat16, Out> const& product, gemm::Range rows, gemm::Range cols, Bf16Class bf16) {
+#if HWY_TARGET == HWY_AVX3
+  if (bf16 == Bf16Class::tiles && amx_usable()) return PartOfProduct<AmxEngine, bfloat16, Out>(product, rows, cols)();
+#endif
   if (bf16 == Bf16Class::tiles) {
     PartOfProduct<TilesEngine, bfloat16, Out>(product, rows, cols)();
   } else {
@@ -36,6 +40,9 @@ gemm::TileShape tile_shape_f32() {
   return {ChainEngine::rows, ChainEngine::cols};
 }
 gemm::TileShape tile_shape_bf16(Bf16Class bf16) {
+#if HWY_TARGET == HWY_AVX3
+  if (bf16 == Bf16Class::tiles && amx_usable()) return {AmxEngine::rows, AmxEngine::cols};
+#endif
   return bf16 == Bf16Class::tiles ? gemm::TileShape{TilesEngine::rows, TilesEngine::cols}
                                   : gemm::TileShape{PairsEngine::rows, PairsEngine::cols};
 }

@@ -52,7 +52,7 @@ class FlushToZero {
   std::uint64_t before_;
 };
 
-/// "AVX-512", "AVX2", "NEON" or "scalar": what kernels dispatch to now.
+/// "AVX-512 and AMX", "AVX-512", "AVX2", "NEON" or "scalar": what kernels dispatch to now.
 std::string isa_name();
 /// The processor's own name, from /proc/cpuinfo.
 std::string processor_name();

@@ -3,9 +3,11 @@
 #include <hwy/targets.h>
 
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/device/amx.h"
 #include "lib/device/cpu.h"
 
 namespace isotrain {
@@ -16,6 +18,9 @@ constexpr std::array<std::pair<char const*, Isa>, 5> names{{{"auto", Isa::automa
                                                             {"avx2", Isa::avx2},
                                                             {"avx512", Isa::avx512},
                                                             {"amx", Isa::amx}}};
+
+// Highway knows nothing of AMX.
+std::atomic<bool> amx_allowed{true};
 
 std::int64_t targets_up_to(Isa isa) {
   std::int64_t targets = HWY_SCALAR | HWY_EMU128;
@@ -33,13 +38,14 @@ void force(Isa isa) {
   hwy::SetSupportedTargetsForTest(0);
   if (isa != Isa::automatic) {
     std::int64_t const wanted = targets_up_to(isa);
-    if (best_target() > (wanted & -wanted)) {
+    if (best_target() > (wanted & -wanted) || (isa == Isa::amx && !amx_granted())) {
       throw UsageError("this processor lacks the instruction set that --device.isa asks for",
                        "it has " + isa_name() + " at most", "leave --device.isa at auto");
     }
     hwy::SetSupportedTargetsForTest(wanted & hwy::SupportedTargets());
   }
   hwy::GetChosenTarget().DeInit();
+  amx_allowed = isa == Isa::amx || isa == Isa::automatic;
 }
 
 }  // namespace
@@ -49,12 +55,20 @@ Cpu::Cpu(int threads, Bf16Class bf16, Isa isa) : threads_(threads), bf16_(bf16) 
   if (isa != Isa::automatic) force(isa);
 }
 
+bool amx_usable() {
+  return amx_allowed && amx_granted();
+}
+
 std::string isa_name() {
   switch (best_target()) {
-    case HWY_AVX3: return "AVX-512";
-    case HWY_AVX2: return "AVX2";
-    case HWY_NEON: return "NEON";
-    default: return "scalar";
+    case HWY_AVX3:
+      return amx_usable() ? "AVX-512 and AMX" : "AVX-512";
+    case HWY_AVX2:
+      return "AVX2";
+    case HWY_NEON:
+      return "NEON";
+    default:
+      return "scalar";
   }
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/device/amx.h"
 #include "lib/device/cpu.h"
 
 namespace isotrain::test {
@@ -21,10 +22,17 @@ inline std::vector<Isa> available_isas() {
   return found;
 }
 
+/// The same, and AMX where this process may use it: for matrix products.
+inline std::vector<Isa> available_isas_and_amx() {
+  std::vector<Isa> found = available_isas();
+  if (amx_granted()) found.push_back(Isa::amx);
+  return found;
+}
+
 /// Puts the best instruction set back when a test that forced others ends.
 class RestoreIsa {
  public:
-  RestoreIsa() : best_(available_isas().back()) {}
+  RestoreIsa() : best_(available_isas_and_amx().back()) {}
   ~RestoreIsa() { Cpu const restored(1, Bf16Class::tiles, best_); }
   RestoreIsa(RestoreIsa const&) = delete;
   RestoreIsa& operator=(RestoreIsa const&) = delete;

@@ -45,7 +45,7 @@ void test_groups(Kind kind) {
     Matrix<T const> const a(x.data(), total, k);
     Matrix<T const> const dc(x.data(), total, n);
     auto const untouched = wild_numbers<Out>(total * std::max(n, k), 2);
-    for (Isa const isa : available_isas()) {
+    for (Isa const isa : available_isas_and_amx()) {
       std::vector<Out> wanted_c = untouched;
       std::vector<Out> wanted_da = untouched;
       Cpu const one(1, kind.bf16, isa);
@@ -90,7 +90,7 @@ void test_weight_gradients(Kind kind) {
       Matrix<T const> const a(x.data(), total, k);
       Matrix<T const> const dc(dy.data(), total, n);
       auto const before = wild_numbers<float>(static_cast<std::int64_t>(groups) * n * k, 5);
-      for (Isa const isa : available_isas()) {
+      for (Isa const isa : available_isas_and_amx()) {
         std::vector<float> wanted = before;
         for (std::size_t run = 0; run < rows.size(); ++run) {
           float* const dw = wanted.data() + run / static_cast<std::size_t>(segments) * static_cast<std::size_t>(n * k);

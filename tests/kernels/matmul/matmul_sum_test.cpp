@@ -104,7 +104,7 @@ TEST(MatmulSum, LeafEqualsCallsCutThere) {
   RestoreIsa const restore;
   for (Kind const kind : {tiles_kind, pairs_kind}) {
     Inputs<bfloat16> const in(20, 40, 700);
-    for (Isa const isa : available_isas()) {
+    for (Isa const isa : available_isas_and_amx()) {
       Cpu const at(2, kind.bf16, isa);
       for (std::int64_t leaf : {1, 7, 33, 100, 256, 699, 700, 5000}) {
         if (isa == Isa::scalar && leaf > 33) continue;
@@ -127,7 +127,7 @@ void test_slices(Kind kind) {
         MatmulSum const sum{slices, leaf};
         std::vector<float> wanted(static_cast<std::size_t>(in.a.rows * in.b.cols));
         define_product<T>(kind.sum, {wanted.data(), in.a.rows, in.b.cols}, in.a, in.b, sum);
-        for (Isa const isa : available_isas()) {
+        for (Isa const isa : available_isas_and_amx()) {
           ASSERT_TRUE(equal(product(Cpu(2, kind.bf16, isa), in, sum), wanted))
               << kind.name << " " << slices << " " << k;
         }
@@ -178,7 +178,7 @@ void test_epilogue(Kind kind) {
       }
       Matrix<Out const> const wanted(rounded.data(), m, n);
       Matrix<Out const> const wanted_added(added.data(), m, n);
-      for (Isa const isa : available_isas()) {
+      for (Isa const isa : available_isas_and_amx()) {
         Cpu const at(2, kind.bf16, isa);
         for (Layout const layout : layouts) {
           Stored<Out> c(m, n, layout);

@@ -29,7 +29,7 @@ void test_edges(Kind kind) {
     std::vector<float> from_c = c_in;
     define_product<T>(kind.sum, {from_zero.data(), largest, largest}, all_a, all_b);
     define_product<T>(kind.sum, {from_c.data(), largest, largest}, all_a, all_b);
-    for (Isa const isa : available_isas()) {
+    for (Isa const isa : available_isas_and_amx()) {
       for (std::int64_t m : edges) {
         for (std::int64_t n : edges) {
           ++turn;
@@ -71,7 +71,7 @@ void test_large(Kind kind, std::int64_t m, std::int64_t n, std::int64_t k) {
   std::vector<T> const a = wild_numbers<T>(m * k, 4);
   std::vector<T> const b = wild_numbers<T>(k * n, 5);
   std::vector<float> const c_in = wild_numbers<float>(m * n, 6);
-  for (Isa const isa : available_isas()) {
+  for (Isa const isa : available_isas_and_amx()) {
     if (isa == Isa::scalar) continue;
     for (int threads : {1, 2, 3}) {
       std::vector<float> c = c_in;
@@ -187,7 +187,7 @@ void test_special_values(Kind kind) {
       Matrix<T const> const view_a(a.data(), m, k);
       Matrix<T const> const view_b(b.data(), k, n);
       define_product<T>(kind.sum, {wanted.data(), m, n}, view_a, view_b);
-      for (Isa const isa : available_isas()) {
+      for (Isa const isa : available_isas_and_amx()) {
         std::vector<float> c = c_in;
         matmul(Cpu(2, kind.bf16, isa), Matrix<float>(c.data(), m, n), view_a, view_b, Accumulate::yes);
         ASSERT_TRUE(same_bits(Matrix<float const>(c.data(), m, n), Matrix<float const>(wanted.data(), m, n)))

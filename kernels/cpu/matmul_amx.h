@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/matmul_strip.h"
+#include "kernels/cpu/matmul_tile.h"
+#include "lib/base/bfloat16.h"
+
+/// The tiles class of bf16 products by AMX: one tdpbf16ps is its definition for 16 x 16 elements and a block of 32
+/// steps. To be called only where amx_usable() (lib/device/amx.h) holds.
+namespace isotrain::kernels::gemm::amx {
+
+inline constexpr std::int64_t tile = 16;   // rows, or columns, of one hardware tile
+inline constexpr std::int64_t block = 32;  // steps of K in one
+
+/// Configures the tile registers of the calling thread while it lives.
+class TileConfiguration {
+ public:
+  TileConfiguration();
+  ~TileConfiguration();
+  TileConfiguration(TileConfiguration const&) = delete;
+  TileConfiguration& operator=(TileConfiguration const&) = delete;
+};
+
+/// Packs up to 32 rows of A: for each block of steps two tiles [row][step]. Missing steps are zero, missing rows
+/// undefined.
+void pack_rows(bfloat16* panel, Strip<bfloat16> const& rows, std::int64_t steps);
+/// Packs up to 32 columns of B: for each block of steps two tiles [pair of steps][column][step of pair].
+void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps);
+
+/// 32 x 32 elements of C from a panel of A and one of B; `steps` is a multiple of 32. Only the first `rows` and `cols`
+/// are computed, rounded up to 16; all of those are read and written.
+void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
+              TileInOut c, Next next);
+
+}  // namespace isotrain::kernels::gemm::amx
