@@ -9,6 +9,7 @@
 #include "kernels/cpu/grain.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/rows-inl.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/cross_entropy.h"
 #include "lib/base/error.h"
 
@@ -28,14 +29,17 @@ inline float row_maximum(float const* logits, std::int64_t count) {
   return maximum;
 }
 
-/// Sum of exp(logit - maximum): Tree over runs.
-inline float row_sum(float const* logits, std::int64_t count, std::int64_t run, float maximum) {
+/// Sum of exp(logit - maximum), Tree over runs; `each` gets the blocks of exponentials, to keep them or not.
+template <class Each>
+HWY_INLINE float row_sum(float const* logits, std::int64_t count, std::int64_t run, float maximum, Each const& each) {
   F32x16 const shift = splat(maximum);
   Tree<float> runs;
   for (std::int64_t first = 0; first < count; first += run) {
     F32x16 sum = splat(0);
     for_blocks(first, std::min(first + run, count), [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
-      sum = sum + exponential(load_first(logits + i, n, lowest) - shift);
+      F32x16 const e = exponential(load_first(logits + i, n, lowest) - shift);
+      each(e, i, n);
+      sum = sum + e;
     });
     runs.add(tree_sum(sum));
   }
@@ -50,33 +54,34 @@ inline void loss_rows(float* loss, Matrix<float const> logits, std::int32_t cons
       continue;
     }
     float const maximum = row_maximum(logits.row(row), logits.cols);
-    float const sum = row_sum(logits.row(row), logits.cols, run, maximum);
+    float const sum = row_sum(logits.row(row), logits.cols, run, maximum,
+                              [](F32x16, std::int64_t, std::int64_t) ISOTRAIN_INLINE_LAMBDA {});
     loss[row] = logarithm(sum) + (maximum - logits(row, target[row]));
   }
 }
 
+/// `exponentials` has room for a row; from the second cache they come faster than they are computed again.
 template <class T>
 void loss_gradient_rows(float* loss, Matrix<T> dlogits, Matrix<float const> logits, std::int32_t const* target,
-                        std::int64_t run, float scale, std::int64_t begin, std::int64_t end) {
+                        float* exponentials, std::int64_t run, float scale, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     T* const out = dlogits.row(row);
-    if (target[row] == ignored_target) {
+    std::int32_t const chosen = target[row];
+    if (chosen == ignored_target) {
       loss[row] = 0;
       std::fill_n(out, logits.cols, T{});
       continue;
     }
-    float const* const in = logits.row(row);
-    float const at_target = in[target[row]];
-    float const maximum = row_maximum(in, logits.cols);
-    float const sum = row_sum(in, logits.cols, run, maximum);
-    loss[row] = logarithm(sum) + (maximum - at_target);
+    float const maximum = row_maximum(logits.row(row), logits.cols);
+    float const sum = row_sum(logits.row(row), logits.cols, run, maximum,
+                              [&](F32x16 e, std::int64_t i, std::int64_t n)
+                                  ISOTRAIN_INLINE_LAMBDA { store_first(e, exponentials + i, n); });
+    loss[row] = logarithm(sum) + (maximum - logits(row, chosen));
     float const factor = scale / sum;
-    F32x16 const shift = splat(maximum);
-    F32x16 const factors = splat(factor);
     for_blocks(logits.cols, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
-      store_first(exponential(load_first(in + i, n) - shift) * factors, out + i, n);
+      store_first(load_first(exponentials + i, n) * splat(factor), out + i, n);
     });
-    out[target[row]] = from_float<T>(exponential(at_target - maximum) * factor - scale);
+    out[chosen] = from_float<T>(exponentials[chosen] * factor - scale);
   }
 }
 
@@ -117,7 +122,11 @@ void cross_entropy_forward_backward(Cpu const& at, std::span<float> loss, Matrix
   expects(dlogits.rows == logits.rows && dlogits.cols == logits.cols && dlogits.col_stride == 1,
           "a gradient of the logits' shape");
   at.parallel_for(logits.rows, rows_per_piece(logits.cols), [&](std::int64_t begin, std::int64_t end) {
-    ISOTRAIN_DISPATCH(loss_gradient_rows<T>)(loss.data(), dlogits, logits, target.data(), run, scale, begin, end);
+    static thread_local Scratch scratch;
+    float* exponentials;
+    scratch.cut({{&exponentials, logits.cols}});
+    ISOTRAIN_DISPATCH(loss_gradient_rows<T>)
+    (loss.data(), dlogits, logits, target.data(), exponentials, run, scale, begin, end);
   });
 }
 
