@@ -32,6 +32,16 @@ void convert(Cpu const& at, std::span<float> y, std::span<bfloat16 const> x);
 /// Plain copy, so that code templated on T reads the same.
 void convert(Cpu const& at, std::span<float> y, std::span<float const> x);
 
+/// The two halves of hash_mix: z before the element's bits are added, and what makes the hash of z.
+constexpr std::uint64_t hash_base(std::uint64_t position) {
+  return (position << 32) + ((position >> 32) + 1) * 0x9e3779b97f4a7c15u;
+}
+constexpr std::uint64_t hash_finish(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
 /// 64 well mixed bits of a position and the bits of the element there. With the position's upper half p1 and lower half
 /// p0:
 ///   z = (p0 * 2^32 + bits) + (p1 + 1) * 0x9e3779b97f4a7c15
@@ -39,10 +49,7 @@ void convert(Cpu const& at, std::span<float> y, std::span<float const> x);
 /// A bijection of (p0, bits) for each p1: elements of one tensor below 2^32 never collide, and one changed element
 /// always changes the hash. The last line is the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 constexpr std::uint64_t hash_mix(std::uint64_t position, std::uint32_t bits) {
-  std::uint64_t z = ((position << 32) | bits) + ((position >> 32) + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+  return hash_finish(hash_base(position) + bits);
 }
 
 /// Position-keyed, order-free 64-bit hash: the sum modulo 2^64 over elements of hash_mix(first_position + i, bits of

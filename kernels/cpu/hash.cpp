@@ -3,6 +3,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 
@@ -13,12 +14,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
-/// Integers only, so that the compiler's own vector form is as good as one by hand and the same on every target.
+/// Elements at positions that share their upper half. Integers only, in a loop that compilers turn into vectors.
+inline std::uint64_t hash_run(float const* x, std::uint64_t first_position, std::int64_t count) {
+  std::uint64_t const base = hash_base(first_position);
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sum += hash_finish(base + (static_cast<std::uint64_t>(i) << 32) + std::bit_cast<std::uint32_t>(x[i]));
+  }
+  return sum;
+}
+
 inline std::uint64_t hash_range(float const* x, std::uint64_t first_position, std::int64_t begin, std::int64_t end) {
   std::uint64_t sum = 0;
-  for (std::int64_t i = begin; i < end; ++i) {
-    std::uint64_t const position = first_position + static_cast<std::uint64_t>(i);
-    sum += hash_mix(position, std::bit_cast<std::uint32_t>(x[i]));
+  while (begin < end) {
+    std::uint64_t const position = first_position + static_cast<std::uint64_t>(begin);
+    auto const left = static_cast<std::int64_t>((std::uint64_t{1} << 32) - (position & 0xffffffffu));
+    std::int64_t const count = std::min(end - begin, left);
+    sum += hash_run(x + begin, position, count);
+    begin += count;
   }
   return sum;
 }
