@@ -18,10 +18,10 @@ namespace isotrain {
 struct Pass {
   int samples = 0;
   std::int64_t sequence = 0;
-  std::span<std::int32_t const> positions;  // (N)
-  bool count_loads = false;                 // forward: add to the experts' load counters
-  float sequence_scale = 0;                 // LossScale::sequence
-  std::span<double> balance_loss;           // (samples), added to by backward_input; may be empty
+  std::span<std::int32_t const> positions = {};  // (N)
+  bool count_loads = false;                      // forward: add to the experts' load counters
+  float sequence_scale = 0;                      // LossScale::sequence
+  std::span<double> balance_loss = {};           // (samples), added to by backward_input; may be empty
 
   std::int64_t rows() const { return samples * sequence; }
 };

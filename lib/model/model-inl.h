@@ -1,94 +1,31 @@
 #pragma once
 
 #include <cmath>
-#include <variant>
 
 #include "kernels/embedding.h"
 #include "kernels/reduce.h"
-#include "lib/model/dense_block-inl.h"
-#include "lib/model/gqa_block-inl.h"
-#include "lib/model/head-inl.h"
-#include "lib/model/mla_block-inl.h"
 #include "lib/model/model.h"
-#include "lib/model/moe_block-inl.h"
-#include "lib/model/rope_scaling.h"
+#include "lib/model/model_memory-inl.h"
 
 namespace isotrain {
-
-/// Walked once to plan and once to bind, see BufferMap.
-template <class Place, class T>
-struct Model<Place, T>::Memory {
-  std::vector<std::span<T>> inputs;
-  std::vector<std::span<T>> middles;
-  std::vector<std::variant<typename GqaBlock<Place, T>::Memory, typename MlaBlock<Place, T>::Memory>> attention;
-  std::vector<std::variant<typename DenseBlock<Place, T>::Memory, typename MoeBlock<Place, T>::Memory>> ffn;
-  std::vector<typename Head<Place, T>::Memory> head;
-  std::span<T> d_stream;
-  std::span<std::int32_t> positions;
-  std::span<float> rope;
-  std::span<float> embedding_gradient;
-  std::span<float> router_biases;
-  std::span<std::int64_t> expert_loads;
-
-  Memory(BufferMap map, ModelConfig const& config, ModelOptions const& options) { walk(map, config, options); }
-  Memory(BufferPlan& plan, BufferLayout& layout, ModelConfig const& config, ModelOptions const& options) {
-    BufferMap map(plan);
-    walk(map, config, options);
-    layout = map.finish();
-  }
-
- private:
-  void walk(BufferMap& map, ModelConfig const& config, ModelOptions const& options) {
-    std::int64_t const elements = options.micro_batch * options.sequence * config.hidden_size;
-    for (int layer = 0; layer < config.num_layers; ++layer) {
-      std::string const name = "layer " + std::to_string(layer);
-      inputs.push_back(map.own<T>("activations", name + ": input", elements));
-      if (layer == 0 || options.recompute != Recompute::full) {
-        middles.push_back(map.own<T>("activations", name + ": between attention and feed-forward", elements));
-      } else {
-        middles.push_back(middles.front());
-      }
-      if (config.latent_attention()) {
-        attention.emplace_back(typename MlaBlock<Place, T>::Memory(map, config, options, layer));
-      } else {
-        attention.emplace_back(typename GqaBlock<Place, T>::Memory(map, config, options, layer));
-      }
-      if (config.is_moe(layer)) {
-        ffn.emplace_back(typename MoeBlock<Place, T>::Memory(map, config, options, layer));
-      } else {
-        ffn.emplace_back(typename DenseBlock<Place, T>::Memory(map, config, options, layer));
-      }
-    }
-    inputs.push_back(map.own<T>("activations", "head: input", elements));
-    head.emplace_back(map, config, options);
-    d_stream = map.own<T>("workspace", "gradient of the residual stream", elements);
-    positions = map.own<std::int32_t>("workspace", "positions", options.micro_batch * options.sequence);
-    rope = map.own<float>("workspace", "cosines and sines", options.sequence * config.rope_dim());
-    if (config.tied_embeddings) {
-      embedding_gradient = map.own<float>("gradients", "embedding, input side", config.vocab_size * config.hidden_size);
-    }
-    std::int64_t const experts = std::int64_t{config.num_moe_layers()} * config.num_experts;
-    router_biases = map.own<float>("weights", "router biases", experts);
-    expert_loads = map.own<std::int64_t>("workspace", "experts' loads", experts);
-  }
-};
 
 template <class Place, class T>
 BufferLayout Model<Place, T>::plan(ModelConfig const& config, ModelOptions const& options, BufferPlan& plan) {
   check_options(config, options);
   BufferLayout layout;
-  Memory const planned(plan, layout, config, options);
+  ModelMemory<Place, T> const planned(plan, layout, config, options, options.sequence);
   return layout;
 }
 
 template <class Place, class T>
 Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table,
                        BufferLayout layout, Buffers const& buffers, Weights<T> weights)
-    : Model(place, config, options, table, Memory(BufferMap(std::move(layout), buffers), config, options), weights) {}
+    : Model(place, config, options, table,
+            ModelMemory<Place, T>(BufferMap(std::move(layout), buffers), config, options, options.sequence), weights) {}
 
 template <class Place, class T>
 Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table,
-                       Memory memory, Weights<T> weights)
+                       ModelMemory<Place, T> memory, Weights<T> weights)
     : place_(place),
       config_(std::move(config)),
       options_(options),
@@ -102,12 +39,7 @@ Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, Pa
       router_biases_(memory.router_biases),
       expert_loads_(memory.expert_loads) {
   check_options(config_, options_);
-  auto const table_of_angles = kernels::rope_table(config_.rope_theta, config_.rope_dim(), options_.sequence,
-                                                   active_yarn(config_, options_.yarn));
-  std::copy(table_of_angles.begin(), table_of_angles.end(), memory.rope.begin());
-  std::fill(embedding_gradient_.begin(), embedding_gradient_.end(), 0.0F);
-  std::fill(router_biases_.begin(), router_biases_.end(), 0.0F);
-  std::fill(expert_loads_.begin(), expert_loads_.end(), 0);
+  fill_constants(memory, config_, options_);
   for (std::size_t row = 0; row < positions_.size(); ++row) {
     positions_[row] = static_cast<std::int32_t>(static_cast<std::int64_t>(row) % options_.sequence);
   }
@@ -117,29 +49,12 @@ Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, Pa
                               options_, parameters,
                               weights_, {memory.rope, static_cast<float>(softmax_scale(config_, options_.yarn))}};
   embedding_ = find_linear<T>(parameters, weights_, "model.embed_tokens.weight");
-  auto const experts = static_cast<std::size_t>(config_.num_experts);
-  bool const biased = config_.router.method == kernels::TopkMethod::noaux_tc;
-  std::size_t moe_layer = 0;
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    auto const index = static_cast<std::size_t>(layer);
-    Layer built;
-    if (config_.latent_attention()) {
-      built.attention = std::make_unique<MlaBlock<Place, T>>(setup, layer, std::get<1>(memory.attention[index]));
-    } else {
-      built.attention = std::make_unique<GqaBlock<Place, T>>(setup, layer, std::get<0>(memory.attention[index]));
-    }
-    if (config_.is_moe(layer)) {
-      auto const first = moe_layer++ * experts;
-      built.ffn = std::make_unique<MoeBlock<Place, T>>(
-          setup, layer, std::get<1>(memory.ffn[index]),
-          biased ? router_biases_.subspan(first, experts) : std::span<float>(), expert_loads_.subspan(first, experts));
-    } else {
-      built.ffn = std::make_unique<DenseBlock<Place, T>>(setup, layer, std::get<0>(memory.ffn[index]));
-    }
-    layers_.push_back(std::move(built));
-  }
+  layers_ = make_layers(setup, memory);
   head_ = std::make_unique<Head<Place, T>>(setup, memory.head.front());
 }
+
+template <class Place, class T>
+Model<Place, T>::~Model() = default;
 
 template <class Place, class T>
 Pass Model<Place, T>::make_pass(Batch const& batch) const {

@@ -21,6 +21,11 @@
 namespace isotrain {
 
 template <class Place, class T>
+struct ModelMemory;
+template <class Place, class T>
+struct Layer;
+
+template <class Place, class T>
 class Model {
  public:
   /// Adds all activations and workspace of a model to `plan`. Throws UsageError if the options do not fit the config.
@@ -30,6 +35,7 @@ class Model {
   /// Weights may change between calls. Router biases and loads start at zero.
   Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table, BufferLayout layout,
         Buffers const& buffers, Weights<T> weights);
+  ~Model();
   Model(Model const&) = delete;
   Model& operator=(Model const&) = delete;
 
@@ -61,14 +67,8 @@ class Model {
   ModelOptions const& options() const { return options_; }
 
  private:
-  struct Memory;
-  struct Layer {
-    std::unique_ptr<AttentionBlock<Place, T>> attention;
-    std::unique_ptr<Block<Place, T>> ffn;
-  };
-
-  Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table, Memory memory,
-        Weights<T> weights);
+  Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table,
+        ModelMemory<Place, T> memory, Weights<T> weights);
 
   Pass make_pass(Batch const& batch) const;
   /// The input of layer `layer`; of the head for the number of layers.
@@ -97,7 +97,7 @@ class Model {
   std::span<float> embedding_gradient_;  // (V,d), tied embeddings only
   std::span<float> router_biases_;
   std::span<std::int64_t> expert_loads_;
-  std::vector<Layer> layers_;
+  std::vector<Layer<Place, T>> layers_;
   std::unique_ptr<Head<Place, T>> head_;
 };
 
