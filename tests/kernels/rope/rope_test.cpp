@@ -85,6 +85,22 @@ TYPED_TEST(RopeTest, SameBitsWithAnyThreadsInstructionSetAndStride) {
   }
 }
 
+TYPED_TEST(RopeTest, ThreadsShareTheRows) {
+  constexpr std::int64_t many = 500, dim = 64;
+  auto const values = random_values<TypeParam>(many * heads * dim, 9);
+  std::vector<std::int32_t> where;
+  for (std::int32_t n = 0; n < many; ++n) where.push_back(n % 30);
+  std::vector<TypeParam> alone;
+  for (int const threads : {1, 2, 3}) {
+    auto x = values;
+    rope<TypeParam>(Cpu(threads), {x.data(), many, heads, dim, heads * dim, dim}, rope_table(theta, dim, 30), where,
+                    RopePairs::half_split, Rotation::forward);
+    if (threads == 1) alone = x;
+    EXPECT_TRUE(same_bits(x, alone)) << threads;
+    EXPECT_FALSE(same_bits(x, values));
+  }
+}
+
 /// The two conventions are one rotation of permuted elements.
 TYPED_TEST(RopeTest, BothPairingsGiveTheSameBits) {
   constexpr std::int64_t dim = 38;
