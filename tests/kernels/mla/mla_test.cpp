@@ -16,7 +16,7 @@ class MlaTest : public testing::Test {};
 using Types = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(MlaTest, Types);
 
-constexpr std::int64_t rows = 50, heads = 12;  // enough for several threads at the larger widths
+constexpr std::int64_t rows = 24, heads = 12;  // enough for several threads at the larger widths
 
 /// A view of a padded matrix (rows * heads, dim) as heads.
 template <class T>
