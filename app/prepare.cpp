@@ -180,11 +180,6 @@ int run_prepare(std::vector<std::string> const& arguments) {
   }
   int const threads = s.threads > 0 ? static_cast<int>(s.threads) : omp_get_max_threads();
 
-  // Removing the half-written folder is the destructor's; a signal must not skip it.
-  auto const interrupt = [](int) { interrupted = true; };
-  std::signal(SIGINT, interrupt);
-  std::signal(SIGTERM, interrupt);
-
   data::TextSource input(to_paths(s.input), text_options(s));
   data::TextSource validation(to_paths(s.validation_input), text_options(s));
   auto const total_bytes = input.total_bytes() + validation.total_bytes();
@@ -193,6 +188,11 @@ int run_prepare(std::vector<std::string> const& arguments) {
   data::CorpusLayout const layout{.num_train_shards = s.shards,
                                   .num_validation_shards = splits || !s.validation_input.empty() ? 1 : 0,
                                   .piece_tokens = s.piece > 0 ? s.piece : piece_length(input.total_bytes(), s.shards)};
+  // Removing the half-written folder is the destructor's; a signal must not skip it.
+  auto const interrupt = [](int) { interrupted = true; };
+  std::signal(SIGINT, interrupt);
+  std::signal(SIGTERM, interrupt);
+
   data::CorpusWriter writer(s.out, *tokenizer, s.seed, layout);
 
   std::int64_t text_bytes = 0;

@@ -19,13 +19,14 @@ void tokenize(TextSource& source, Tokenizer const& tokenizer, int num_threads,
       fragments.push_back(std::move(next));
     }
     auto const count = static_cast<std::int64_t>(fragments.size());
-    if (tokens.size() < fragments.size()) tokens.resize(fragments.size());
+    // Anew: vectors that are kept would each grow to the longest fragment that they ever held.
+    tokens.clear();
+    tokens.resize(fragments.size());
     std::exception_ptr failure;
 #pragma omp parallel for schedule(dynamic) num_threads(num_threads)
     for (std::int64_t i = 0; i < count; ++i) {
       auto const index = static_cast<std::size_t>(i);
       try {
-        tokens[index].clear();
         tokenizer.encode(fragments[index].text, tokens[index]);
       } catch (...) {
 #pragma omp critical
