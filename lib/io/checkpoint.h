@@ -24,9 +24,10 @@ struct FlatSpan {
 struct CheckpointOptions {
   /// Newest complete checkpoints to leave in the folder, the one being written included; 0: all.
   int keep = 2;
-  /// Elements that one call hands to HDF5, a multiple of sum_block_elements; at most 1 GiB. The default's 1 MiB is
-  /// written from the cache into which the checksum has brought it.
-  std::uint64_t transfer_elements = std::uint64_t{1} << 18;
+  /// Elements that one call hands to HDF5, a multiple of sum_block_elements; at most 1 GiB.
+  std::uint64_t transfer_elements = std::uint64_t{1} << 17;
+  /// Threads that this rank may use. With two, checksums are taken beside the writing, else in turn with it.
+  int threads = 1;
 };
 
 /// Writes `folder`/step-00000100.h5 with all ranks of `comm` and gives its path. The file comes into sight only when

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <optional>
 
 #include "lib/base/atomic_file.h"
@@ -70,11 +71,14 @@ std::string reason_of_failure(std::filesystem::path const& path, std::uint64_t p
 /// Independent transfers: each rank writes one contiguous range, so there is nothing to exchange, and a rank that fails
 /// in the middle of a collective transfer would leave the others waiting in it.
 void write_range(hdf5::Dataset const& dataset, std::filesystem::path const& path, FlatSpan const& span,
-                 std::uint64_t transfer_elements, std::span<std::uint64_t> sums) {
-  for (std::uint64_t done = 0; done < span.data.size(); done += transfer_elements) {
-    auto const part = span.data.subspan(done, std::min<std::uint64_t>(transfer_elements, span.data.size() - done));
+                 CheckpointOptions const& options, std::span<std::uint64_t> sums) {
+  std::future<void> beside;
+  if (options.threads > 1) beside = std::async(std::launch::async, [&] { add_to_sums(sums, span.begin, span.data); });
+  for (std::uint64_t done = 0; done < span.data.size(); done += options.transfer_elements) {
+    auto const part =
+        span.data.subspan(done, std::min<std::uint64_t>(options.transfer_elements, span.data.size() - done));
     auto const begin = span.begin + done;
-    add_to_sums(sums, begin, part);
+    if (options.threads <= 1) add_to_sums(sums, begin, part);
     try {
       hdf5::write(dataset, begin, part);
     } catch (Error const&) {
@@ -88,7 +92,7 @@ void write_range(hdf5::Dataset const& dataset, std::filesystem::path const& path
 /// Fills the flat datasets of the file, their checksums, and the mark that it is complete.
 CheckpointSums write_contents(Communicator const& comm, std::filesystem::path const& path,
                               CheckpointHeader const& header, std::span<FlatSpan const> spans,
-                              std::uint64_t transfer_elements) {
+                              CheckpointOptions const& options) {
   CheckpointSums sums;
   run_collectively(comm, [&] { require_writable(path); });
   hdf5::File file;
@@ -98,7 +102,7 @@ CheckpointSums write_contents(Communicator const& comm, std::filesystem::path co
     own.resize(num_pieces(span.total));
     run_collectively(comm, [&] {
       auto const dataset = hdf5::open_dataset<float>(file.get(), "/flat/" + span.dataset);
-      write_range(dataset, path, span, transfer_elements, own);
+      write_range(dataset, path, span, options, own);
     });
   }
   for (auto& [name, own] : sums) comm.sum(std::span(own));
@@ -144,7 +148,7 @@ std::filesystem::path write_checkpoint(Communicator const& comm, std::filesystem
     write_checkpoint_header(file, header);
     hdf5::close(std::move(file));
   });
-  auto const sums = write_contents(comm, path.string() + ".partial", header, spans, options.transfer_elements);
+  auto const sums = write_contents(comm, path.string() + ".partial", header, spans, options);
   on_first_rank([&] {
     check(target->partial(), header, sums);
     target->commit();

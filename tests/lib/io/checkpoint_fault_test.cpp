@@ -41,7 +41,8 @@ struct Fault : testing::Test {
   SharedFolder folder{"fault"};
 
   std::string failure(std::uint64_t step) {
-    return message_of([&] { write_sample(comm, folder.path(), step, blocks); });
+    CheckpointOptions const options{.threads = 1 + comm.rank() % 2};
+    return message_of([&] { write_sample(comm, folder.path(), step, blocks, options); });
   }
   /// All ranks have the same message, and it is an error.
   void expect_agreed(std::string const& message) {

@@ -76,13 +76,16 @@ TEST(CheckpointLayout, RangesMayLieInAnyOrderOfRanks) {
   EXPECT_TRUE(read_bytes(path) == read_bytes(folder.path() / "even" / checkpoint_file_name(1)));
 }
 
-TEST(CheckpointLayout, TheSizeOfTransfersDoesNotMatter) {
+TEST(CheckpointLayout, TheSizeOfTransfersAndTheThreadsDoNotMatter) {
   auto const all = world();
   SharedFolder const folder("transfers");
-  auto const large =
-      write_sample(all, folder.path() / "large", 1, blocks, CheckpointOptions{1, std::uint64_t{1} << 28});
-  auto const small = write_sample(all, folder.path() / "small", 1, blocks, CheckpointOptions{1, 3 * 4096});
-  EXPECT_TRUE(read_bytes(large) == read_bytes(small));
+  auto const path = write_sample(all, folder.path() / "default", 1, blocks);
+  auto const expected = read_bytes(path);
+  for (auto const& options : {CheckpointOptions{1, std::uint64_t{1} << 28, 1}, CheckpointOptions{1, 3 * 4096, 1},
+                              CheckpointOptions{1, 3 * 4096, 2}}) {
+    EXPECT_TRUE(read_bytes(write_sample(all, folder.path() / "other", 1, blocks, options)) == expected);
+    all.barrier();
+  }
 }
 
 TEST(CheckpointLayout, ADatasetMayBeEmptyOrEndInTheMiddleOfABlock) {
