@@ -10,7 +10,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,amx-tile,amx-bf16")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")
 
 namespace isotrain::kernels::gemm::amx {
 namespace {
@@ -96,6 +96,10 @@ Square load_strided(Strip<bfloat16> const& strip, std::int64_t count, std::int64
   return load_vectors(copy, block, tile, block);
 }
 
+[[gnu::always_inline]] inline __m512 widen(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
 enum class Form { vectors, pairs };
 
 /// Packs one tile of up to 16 vectors and 32 steps.
@@ -165,10 +169,10 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
     _tile_zero(3);
   }
   bfloat16 const* const end = a + steps * 2 * tile;
+  std::int64_t const fetches = std::max<std::int64_t>(next.lines() * block / steps, 1);
   if (low && right) {
     for (; a != end; a += 2 * tile_elements, b += 2 * tile_elements) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) next.fetch();
+      for (std::int64_t i = 0; i < fetches; ++i) next.fetch();
       _tile_loadd(6, b, 64);
       _tile_loadd(4, a, 64);
       _tile_dpbf16ps(0, 4, 6);
@@ -180,8 +184,7 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
     }
   } else {
     for (; a != end; a += 2 * tile_elements, b += 2 * tile_elements) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) next.fetch();
+      for (std::int64_t i = 0; i < fetches; ++i) next.fetch();
       _tile_loadd(6, b, 64);
       _tile_loadd(4, a, 64);
       _tile_dpbf16ps(0, 4, 6);
@@ -199,6 +202,20 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
   if (right) _tile_stored(1, c.out + tile, out_bytes);
   if (low) _tile_stored(2, c.out + tile * c.out_stride, out_bytes);
   if (low && right) _tile_stored(3, c.out + tile * c.out_stride + tile, out_bytes);
+}
+
+void finish(float const* tile_of_c, Matrix<bfloat16> c, Matrix<bfloat16 const> residual) {
+  auto const mask = static_cast<__mmask32>(c.cols >= 2 * tile ? ~0U : (1U << c.cols) - 1);
+  for (std::int64_t r = 0; r < c.rows; ++r, tile_of_c += 2 * tile) {
+    __m512 left = _mm512_loadu_ps(tile_of_c);
+    __m512 right = _mm512_loadu_ps(tile_of_c + tile);
+    if (residual.data) {
+      __m512i const add = _mm512_maskz_loadu_epi16(mask, residual.row(r));
+      left = _mm512_add_ps(left, widen(_mm512_castsi512_si256(add)));
+      right = _mm512_add_ps(right, widen(_mm512_extracti64x4_epi64(add, 1)));
+    }
+    _mm512_mask_storeu_epi16(c.row(r), mask, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right, left)));
+  }
 }
 
 }  // namespace isotrain::kernels::gemm::amx

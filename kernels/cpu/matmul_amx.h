@@ -5,6 +5,7 @@
 #include "kernels/cpu/matmul_strip.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "lib/base/bfloat16.h"
+#include "lib/base/matrix.h"
 
 /// The tiles class of bf16 products by AMX: one tdpbf16ps is its definition for 16 x 16 elements and a block of 32
 /// steps. To be called only where amx_usable() (lib/device/amx.h) holds.
@@ -32,5 +33,9 @@ void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps)
 /// are computed, rounded up to 16; all of those are read and written.
 void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
               TileInOut c, Next next);
+
+/// C = round(tile [+ residual]) for a tile of 32 columns; rows of C and of the residual are contiguous. Rounds as
+/// to_bfloat16 does: a sum of this class is never subnormal, so it does not matter that the instruction flushes.
+void finish(float const* tile_of_c, Matrix<bfloat16> c, Matrix<bfloat16 const> residual);
 
 }  // namespace isotrain::kernels::gemm::amx

@@ -27,43 +27,6 @@ inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
   return (x + y - 1) / y;
 }
 
-/// left + right into right, tiles of `count` numbers (a multiple of a vector).
-HWY_INLINE void add_tile(float const* left, float* right, std::int64_t count) {
-  F32 const d;
-  for (std::int64_t i = 0; i < count; i += static_cast<std::int64_t>(vector_lanes)) {
-    hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, right + i);
-  }
-}
-
-/// C = round(tile [+ residual]).
-template <class Out>
-HWY_INLINE void finish_tile(float const* tile, std::int64_t tile_stride, Matrix<Out> c, Matrix<Out const> residual) {
-  bool const add = residual.data != nullptr;
-  bool const contiguous = c.col_stride == 1 && (!add || residual.col_stride == 1);
-  for (std::int64_t r = 0; r < c.rows; ++r) {
-    float const* const from = tile + r * tile_stride;
-    if (contiguous) {
-      for (std::int64_t j = 0; j < c.cols; j += block_lanes) {
-        std::int64_t const n = std::min(block_lanes, c.cols - j);
-        F32x16 x = load_first(from + j, n);
-        if (add) x = x + load_first(residual.row(r) + j, n);
-        store_first(x, c.row(r) + j, n);
-      }
-    } else {
-      for (std::int64_t j = 0; j < c.cols; ++j) {
-        c(r, j) = from_float<Out>(add ? from[j] + to_float(residual(r, j)) : from[j]);
-      }
-    }
-  }
-}
-
-template <class Out>
-HWY_INLINE void load_tile(Matrix<Out> c, float* tile, std::int64_t tile_stride) {
-  for (std::int64_t r = 0; r < c.rows; ++r) {
-    for (std::int64_t j = 0; j < c.cols; ++j) tile[r * tile_stride + j] = to_float(c(r, j));
-  }
-}
-
 /// One thread's part of a product.
 template <class Engine, class T, class Out>
 class PartOfProduct {
@@ -205,37 +168,36 @@ class PartOfProduct {
       std::int64_t const next_b_bytes = block.steps * Engine::cols * static_cast<std::int64_t>(sizeof(Element));
       std::int64_t const lines = ceil_div(ceil_div(next_b_bytes, 64), ceil_div(rows, Engine::rows));
       auto const* next_b = reinterpret_cast<char const*>(panel_b) + next_b_bytes;
+      // A tile is completed after the next one is multiplied: by then its sums have left the processor's store buffer.
+      std::int64_t waiting = -1;
       for (std::int64_t i = 0; i < rows; i += Engine::rows) {
-        auto const c = c_.slice_rows(row + i, std::min(Engine::rows, rows - i)).slice_cols(col, cols);
-        float* const sums = sums_ + i / Engine::rows * tile_size;
-        float* const own = sums + std::countr_one(static_cast<unsigned>(block.run)) * sums_stride_;
-        bool const in_place = may_be_in_place && (c.rows == Engine::rows || !Engine::needs_whole_tiles);
-        TileInOut tile{own, Engine::cols, own, Engine::cols};
-        if (first) tile.in = nullptr;
+        std::int64_t const height = std::min(Engine::rows, rows - i);
+        bool const in_place = may_be_in_place && (height == Engine::rows || !Engine::needs_whole_tiles);
+        float* const own = sums_of(i, block.run, steps == 0 && last);
+        TileInOut tile{first ? nullptr : own, Engine::cols, own, Engine::cols};
         if constexpr (std::is_same_v<Out, float>) {
+          Matrix<Out> const c = c_.slice_rows(row + i, height).slice_cols(col, cols);
           if (first && pass.add) {
-            if (in_place) {
-              tile.in = c.data, tile.in_stride = c.row_stride;
-            } else {
-              load_tile(c, own, Engine::cols);
-              tile.in = own;
-            }
+            if (!in_place) load_tile(c, own, Engine::cols);
+            tile.in = in_place ? c.data : own;
+            tile.in_stride = in_place ? c.row_stride : Engine::cols;
           }
           if (last && in_place) tile.out = c.data, tile.out_stride = c.row_stride;
         }
         Next const next{last || (first && pass.add) ? next_of_c(row, rows, i, col) : Ahead(),
                         Ahead(next_b, 128, 128, lines)};
         next_b += lines * 64;
-        Engine::multiply(c.rows, cols,
+        Engine::multiply(height, cols,
                          panels_a_ + i / Engine::rows * size_of_panel(Engine::rows, pass.steps) + steps * Engine::rows,
                          panel_b, block.steps, tile, next);
-        if (block.ends_run) merge(sums, own, block.run);
-        if (last && !in_place) {
-          auto const residual =
-              residual_.data ? residual_.slice_rows(row + i, c.rows).slice_cols(col, cols) : Matrix<Out const>{};
-          finish_tile(own, Engine::cols, c, residual);
+        if (!in_place && (block.ends_run || last)) {
+          if (waiting >= 0)
+            complete(sums_of(waiting, block.run, steps == 0 && last), waiting, row, rows, col, cols, block, last);
+          waiting = i;
         }
       }
+      if (waiting >= 0)
+        complete(sums_of(waiting, block.run, steps == 0 && last), waiting, row, rows, col, cols, block, last);
       steps += block.steps;
       panel_b += block.steps * Engine::cols;
     }
@@ -245,17 +207,39 @@ class PartOfProduct {
   Ahead next_of_c(std::int64_t row, std::int64_t rows, std::int64_t i, std::int64_t col) const {
     bool const below = i + Engine::rows < rows;
     Out const* const tile = below ? &c_(row + i + Engine::rows, col) : &c_(row, col + Engine::cols);
-    constexpr std::int64_t size = sizeof(Out);
-    return Ahead(tile, c_.row_stride * size, Engine::cols * size, 2 * Engine::rows);
+    std::int64_t const stride = c_.row_stride * static_cast<std::int64_t>(sizeof(Out));
+    constexpr std::int64_t row_bytes = Engine::cols * sizeof(Out);
+    // Rows of one line go two by two.
+    return row_bytes > 64 ? Ahead(tile, stride, row_bytes, 2 * Engine::rows)
+                          : Ahead(tile, 2 * stride, stride + 1, Engine::rows);
   }
 
-  /// Adds what a completed run completes in the tree: subtrees of lower runs wait at the level of their size.
-  void merge(float* sums, float* own, int run) const {
-    auto const waiting = static_cast<unsigned>(run);
-    int const levels = run + 1 == num_runs_ ? std::bit_width(waiting) : std::countr_one(waiting);
-    for (int level = 0; level < levels; ++level) {
-      if (waiting >> level & 1U) add_tile(sums + level * sums_stride_, own, tile_size);
+  /// The sums of a run for the tile at row i of the block of A. A run is summed where its subtree will wait. If there
+  /// is one block only, two tiles take turns and stay in the first-level cache.
+  float* sums_of(std::int64_t i, int run, bool one_block) const {
+    std::int64_t const index = i / Engine::rows;
+    if (one_block) return sums_ + index % 2 * tile_size;
+    return sums_ + index * tile_size + std::countr_one(static_cast<unsigned>(run)) * sums_stride_;
+  }
+
+  /// After the last block of a run or of a pass: adds what the run completes in the tree (subtrees of lower runs wait
+  /// at the level of their size), and writes C if all is summed.
+  void complete(float* own, std::int64_t i, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
+                gemm::KBlock const& block, bool last) const {
+    if (block.ends_run) {
+      auto const waiting = static_cast<unsigned>(block.run);
+      int const levels = block.run + 1 == num_runs_ ? std::bit_width(waiting) : std::countr_one(waiting);
+      for (int level = 0; level < levels; ++level) {
+        if (waiting >> level & 1U) {
+          add_tile(sums_ + i / Engine::rows * tile_size + level * sums_stride_, own, tile_size);
+        }
+      }
     }
+    if (!last) return;
+    auto const of_tile = [&](auto m) {
+      return m.slice_rows(row + i, std::min(Engine::rows, rows - i)).slice_cols(col, cols);
+    };
+    Engine::finish(own, of_tile(c_), residual_.data ? of_tile(residual_) : residual_);
   }
 
   /// K = 0.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/cpu/matmul_amx.h"
+#include "kernels/cpu/matmul_epilogue-inl.h"
 #include "kernels/cpu/matmul_kernel-inl.h"
 #include "kernels/cpu/matmul_pack-inl.h"
 
@@ -43,6 +44,11 @@ struct PanelEngine {
   template <class T>
   static void pack_b(float* panel, Strip<T> const& strip, std::int64_t steps, std::int64_t padded) {
     pack_panel<tile_cols, order>(panel, strip, steps, padded);
+  }
+  /// C = round(tile [+ residual]); C has the size that it has there.
+  template <class Out>
+  static void finish(float const* tile, Matrix<Out> c, Matrix<Out const> residual) {
+    finish_tile(tile, cols, c, residual);
   }
 };
 
@@ -92,6 +98,16 @@ struct AmxEngine {
   static void multiply(std::int64_t num_rows, std::int64_t num_cols, bfloat16 const* a, bfloat16 const* b,
                        std::int64_t steps, TileInOut c, Next next) {
     gemm::amx::multiply(a, b, steps, num_rows, num_cols, c, next);
+  }
+  static void finish(float const* tile, Matrix<float> c, Matrix<float const> residual) {
+    finish_tile(tile, cols, c, residual);
+  }
+  static void finish(float const* tile, Matrix<bfloat16> c, Matrix<bfloat16 const> residual) {
+    if (c.col_stride == 1 && (!residual.data || residual.col_stride == 1)) {
+      gemm::amx::finish(tile, c, residual);
+    } else {
+      finish_tile(tile, cols, c, residual);
+    }
   }
 };
 #endif

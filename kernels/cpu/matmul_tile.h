@@ -23,6 +23,8 @@ class Ahead {
   Ahead(void const* first, std::int64_t row_stride_bytes, std::int64_t row_bytes, std::int64_t lines)
       : at_(reinterpret_cast<std::uintptr_t>(first)), stride_(row_stride_bytes), last_(row_bytes - 1), lines_(lines) {}
 
+  std::int64_t lines() const { return lines_; }
+
   template <int write, int locality>
   [[gnu::always_inline]] void fetch_next() {
     if (lines_ == 0) return;
@@ -44,6 +46,9 @@ class Ahead {
 struct Next {
   Ahead c;
   Ahead b;
+
+  /// Calls of fetch() after which nothing is left.
+  std::int64_t lines() const { return c.lines() > b.lines() ? c.lines() : b.lines(); }
 
   [[gnu::always_inline]] void fetch() {
     c.fetch_next<1, 3>();
