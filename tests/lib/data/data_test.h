@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/base/process.h"
 #include "lib/data/corpus_writer.h"
 
 namespace isotrain::data::test {
@@ -42,6 +44,17 @@ inline std::filesystem::path write_text(std::filesystem::path const& path, std::
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << text;
   return path;
+}
+
+/// Bytes of this process in RAM; nothing where that cannot be known or says nothing: AddressSanitizer keeps freed
+/// memory.
+inline std::optional<std::size_t> resident_bytes() {
+#ifdef __SANITIZE_ADDRESS__
+  return std::nullopt;
+#else
+  auto const memory = resident_memory();
+  return memory ? std::optional(memory->now_bytes) : std::nullopt;
+#endif
 }
 
 /// The message of the E that `body` throws; an empty one, and a failure, if it throws none.
