@@ -1,10 +1,12 @@
 /// How many tokens a second go through forward and backward of a model on this processor, without optimizer: one line
 /// with the best and the median step, and the share of what the processor's multiply-adds allow.
-///   step_speed --model FILE [--batch 4] [--sequence 512] [--micro_batch 4] [--precision fp32|bf16] [--threads 2]
+/// The models of benchmarks/configs have the sizes of the peer's.
+///   step_speed --model benchmarks/configs/v3-256.json [--precision bf16] [--threads 2] [--batch 4] [--sequence 512]
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <vector>
 
@@ -80,25 +82,29 @@ void measure(Arguments const& arguments, ModelConfig const& config) {
     model.finish_gradients(gradients);
   };
   step();
-  std::vector<double> times_s;
+  std::vector<double> times_s, processor_times_s;
   auto const start = std::chrono::steady_clock::now();
   auto const since = [](auto begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   while (since(start) < arguments.seconds || times_s.size() < 3) {
     auto const begin = std::chrono::steady_clock::now();
+    auto const processor_begin = std::clock();
     step();
     times_s.push_back(since(begin));
+    processor_times_s.push_back(static_cast<double>(std::clock() - processor_begin) / CLOCKS_PER_SEC);
   }
   std::sort(times_s.begin(), times_s.end());
+  std::sort(processor_times_s.begin(), processor_times_s.end());
   double const tokens_number = static_cast<double>(tokens_a_step);
   double const best = tokens_number / times_s.front();
   double const flops = best * train_flops_per_token(config, arguments.sequence);
   std::printf(
-      "%s %s: %.0f tokens/s best, %.0f median, %zu steps, loss %.4f, %lld parameters, %.1f GFLOP/s, %.0f%% of %d fp32 "
+      "%s %s: %.0f tokens/s best, %.0f median, %.0f a second of processor time, %zu steps, loss %.4f, %lld parameters, "
+      "%.1f GFLOP/s, %.0f%% of %d fp32 "
       "peaks, %.0f MiB activations, %.0f MiB workspace\n",
       arguments.config.stem().c_str(), arguments.precision.c_str(), best, tokens_number / times_s[times_s.size() / 2],
-      times_s.size(), losses[0] / static_cast<double>(arguments.sequence),
+      tokens_number / processor_times_s.front(), times_s.size(), losses[0] / static_cast<double>(arguments.sequence),
       static_cast<long long>(table.num_parameters()), flops * 1e-9,
       100 * flops * 1e-9 / (fma_peak() * arguments.threads), arguments.threads,
       static_cast<double>(plan.total_bytes("activations")) / 1048576,

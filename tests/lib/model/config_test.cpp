@@ -1,6 +1,7 @@
 #include "lib/model/config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>

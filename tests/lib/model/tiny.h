@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ struct Variant {
   Json json;
   float bias = 0;  // added to every router bias
 };
+
+inline void PrintTo(Variant const& variant, std::ostream* out) {
+  *out << variant.name;
+}
 
 /// One of each path through the model. "Adjacent" ones have matrices without gaps between them.
 inline std::vector<Variant> variants() {
