@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -58,7 +59,7 @@ void evaluate(EvalSettings const& s, StoredModel const& stored, data::Corpus con
   auto const weights = run_collectively(comm, [&] { return StoredWeights<T>(stored); });
   Model<Cpu, T> model(at, stored.config, options, stored.table, layout, buffers, weights.view());
   auto windows = run_collectively(comm, [&] {
-    load_router_biases(stored.reader.header(), stored.config, model.router_biases());
+    std::ranges::copy(stored_router_biases(stored.reader.header(), stored.config), model.router_biases().begin());
     return data::make_split_reader(corpus, data::parse_split(s.split), options.sequence);
   });
   std::int64_t const count = s.windows > 0 ? std::min(s.windows, windows.size()) : windows.size();

@@ -22,6 +22,8 @@ constexpr std::array commands{
     Command{"prepare", "text files, folders, JSONL -> a corpus of HDF5 shards", isotrain::run_prepare},
     Command{"train", "train a model; started with mpirun -np N or srun", isotrain::run_train},
     Command{"eval", "loss and perplexity of a checkpoint on a split", isotrain::run_eval},
+    Command{"generate", "continue a prompt from a checkpoint", isotrain::run_generate},
+    Command{"inspect", "describe and verify a corpus, shard, checkpoint or run folder", isotrain::run_inspect},
     Command{"version", "version, commit, and what it was built with", isotrain::run_version},
 };
 

@@ -65,15 +65,16 @@ StoredWeights<T>::StoredWeights(StoredModel const& model)
 template class StoredWeights<float>;
 template class StoredWeights<bfloat16>;
 
-void load_router_biases(io::CheckpointHeader const& header, ModelConfig const& config, std::span<float> biases) {
-  auto out = biases.begin();
+std::vector<float> stored_router_biases(io::CheckpointHeader const& header, ModelConfig const& config) {
+  std::vector<float> biases;
   for (auto const& name : router_bias_names(config)) {
     auto const found = header.state.find(name);
     if (found == header.state.end() || found->second.size() != static_cast<std::size_t>(config.num_experts)) {
       throw Error("the checkpoint lacks the router bias '" + name + "'", "", "is it from another version?");
     }
-    out = std::ranges::copy(found->second, out).out;
+    biases.insert(biases.end(), found->second.begin(), found->second.end());
   }
+  return biases;
 }
 
 }  // namespace isotrain

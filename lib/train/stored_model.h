@@ -38,8 +38,7 @@ class StoredWeights {
   std::vector<float> fp32_;
 };
 
-/// Sets the router biases of a model (rows by router_bias_names) from a checkpoint's state. Throws Error if one is
-/// missing.
-void load_router_biases(io::CheckpointHeader const& header, ModelConfig const& config, std::span<float> biases);
+/// The router biases of a model, rows by router_bias_names, from a checkpoint's state. Throws Error if one is missing.
+std::vector<float> stored_router_biases(io::CheckpointHeader const& header, ModelConfig const& config);
 
 }  // namespace isotrain

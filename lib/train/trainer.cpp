@@ -266,7 +266,7 @@ void Trainer<T>::restore(io::CheckpointReader const& checkpoint) {
     checkpoint.read("master", begin, state.weight);
     checkpoint.read("adam_m", begin, state.m);
     checkpoint.read("adam_v", begin, state.v);
-    load_router_biases(header, plan_.config, model_.router_biases());
+    std::ranges::copy(stored_router_biases(header, plan_.config), model_.router_biases().begin());
   });
   step_ = static_cast<std::int64_t>(header.step);
   tokens_ = static_cast<std::int64_t>(header.tokens);
