@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "lib/base/digest.h"
+
 namespace isotrain::test {
 namespace {
 
@@ -96,6 +98,13 @@ TEST(Random, FillNormalDoesNotDependOnTheCut) {
   for (int i = 0; i < 101; ++i) EXPECT_EQ(whole[i], static_cast<float>(0.02 * Random(1, 2).normal(5 + i)));
   fill_normal(pieces, 6, 1, 2, 0.02);
   EXPECT_NE(whole, pieces);
+}
+
+TEST(Random, NormalsNeverChange) {
+  // Not from a publication: the bits of the first version. Other bits are other initial weights.
+  std::vector<float> numbers(100000);
+  fill_normal(numbers, 0, 1, stream_id("weights"), 0.02);
+  EXPECT_EQ(Digest().update(std::span(numbers)).hex(), "5455076417d7db7e");
 }
 
 TEST(Permute, IsABijectionForEveryLength) {
