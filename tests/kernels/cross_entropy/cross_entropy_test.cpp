@@ -142,6 +142,17 @@ TYPED_TEST(CrossEntropyTest, SameBitsWithAnyThreadsInstructionSetAndStride) {
   EXPECT_FALSE(c.run<TypeParam>(Cpu(1)) == other.run<TypeParam>(Cpu(1)));
 }
 
+TYPED_TEST(CrossEntropyTest, RowsDoNotDependOnTheCutIntoCalls) {
+  Case const c(9, 50);
+  auto const whole = c.run<TypeParam>(Cpu(1), 3);
+  Case part(4, 50);
+  part.logits.assign(c.logits.begin() + 2 * 50, c.logits.begin() + 6 * 50);
+  part.target.assign(c.target.begin() + 2, c.target.begin() + 6);
+  auto const cut = part.run<TypeParam>(Cpu(1), 3);
+  EXPECT_TRUE(same_bits(cut.loss, {whole.loss.begin() + 2, whole.loss.begin() + 6}));
+  EXPECT_TRUE(same_bits(cut.dlogits, {whole.dlogits.begin() + 2 * 50, whole.dlogits.begin() + 6 * 50}));
+}
+
 TEST(CrossEntropy, SlicesChangeTheBitsAndTheRestDoesNot) {
   Case const c(40, 500);
   EXPECT_FALSE(same_bits(c.run<float>(Cpu(1), 1).dlogits, c.run<float>(Cpu(1), 4).dlogits));
