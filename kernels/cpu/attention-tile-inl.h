@@ -24,8 +24,11 @@ enum class Left { rows, columns };
 inline constexpr std::int64_t tile_block = 32;  // of Sum::tiles, along k
 
 /// Rows and panels of C that the registers hold. Rows divide 16, so that a tile lies in one panel of a transposed
-/// factor.
-#if HWY_TARGET == HWY_AVX3
+/// factor. Bits do not depend on them. Scalar code has no use for more than one; and sanitizers check each access of an
+/// unrolled tile, so that large ones take minutes to compile.
+#if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_ADDRESS__)
+inline constexpr int chain_rows = 1, chain_panels = 1, tiles_rows = 1;
+#elif HWY_TARGET == HWY_AVX3
 inline constexpr int chain_rows = 8, chain_panels = 2, tiles_rows = 4;
 #else
 inline constexpr int chain_rows = 4, chain_panels = 1, tiles_rows = 2;
