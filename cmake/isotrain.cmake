@@ -32,7 +32,7 @@ endfunction()
 # number of ranks under mpirun (0: as a plain process, for tests that start mpirun themselves). Every test has a time-out, a label and a processor count.
 function(add_unit_test file)
   cmake_parse_arguments(T "" "TIMEOUT" "RANKS;LIBRARIES;LABELS;DEFINITIONS;DEPENDS" ${ARGN})
-  if(NOT T_RANKS)
+  if(NOT DEFINED T_RANKS)
     set(T_RANKS 1)
   endif()
   if(NOT T_TIMEOUT)
