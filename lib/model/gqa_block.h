@@ -11,7 +11,8 @@
 namespace isotrain {
 
 /// Attention with grouped queries (Ainslie et al., arXiv:2305.13245) as in Llama; plain multi-head attention where
-/// every query head has its own key head. Letters: N rows, d hidden size, H query heads, G key heads, D head size.
+/// every query head has its own key head. The gradient of the normed input sums queries, keys, values, in this order.
+/// Letters: N rows, d hidden size, H query heads, G key heads, D head size.
 template <class Place, class T>
 class GqaBlock final : public AttentionBlock<Place, T> {
  public:

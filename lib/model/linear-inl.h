@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/reduce.h"
 #include "lib/model/linear.h"
 

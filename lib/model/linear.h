@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/matmul.h"

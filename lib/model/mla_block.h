@@ -12,8 +12,9 @@
 namespace isotrain {
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1), with or without the queries' low rank.
-/// Letters: N rows, d hidden size, h heads, rq and rkv latent widths, dn, dr, dv head widths without position, with
-/// position, of values; dq = dn + dr.
+/// The gradient of the normed input sums queries' latent, keys' and values' latent, shared key; without low rank,
+/// queries come first. Letters: N rows, d hidden size, h heads, rq and rkv latent widths, dn, dr, dv head widths
+/// without position, with position, of values; dq = dn + dr.
 template <class Place, class T>
 class MlaBlock final : public AttentionBlock<Place, T> {
  public:

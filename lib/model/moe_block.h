@@ -12,8 +12,9 @@
 namespace isotrain {
 
 /// A mixture of experts (DeepSeek-V2, arXiv:2405.04434, 2.2; DeepSeek-V3, arXiv:2412.19437, 2.1.2): routed experts,
-/// shared experts, no token is dropped. Letters: N rows, d hidden size, E routed experts, K per token, R = N*K routed
-/// rows, m width of an expert.
+/// shared experts, no token is dropped. The gradient of the normed input sums router and shared experts in fp32, is
+/// rounded to T, and then takes the routed experts by ascending id. Letters: N rows, d hidden size, E routed experts, K
+/// per token, R = N*K routed rows, m width of an expert.
 template <class Place, class T>
 class MoeBlock final : public Block<Place, T> {
  public:

@@ -89,6 +89,21 @@ TEST(NonFinite, NamesTheFirstLayerAndTensor) {
   EXPECT_TRUE(overflow("lm_head.weight")->starts_with("loss of sample"));
 }
 
+TEST(Yarn, IsASwitch) {
+  auto const scaled = with(tiny_v3(), {{"rope_scaling", yarn_scaling(1.0)}});
+  auto const losses = [](Json const& json, Yarn yarn) {
+    auto const config = tiny_config(json);
+    auto options = tiny_options(config, sequence, 2);
+    options.yarn = yarn;
+    TinyModel<float> tiny(config, options);
+    return run_step(tiny, TinyData(config, 2, sequence), 2, 2).losses;
+  };
+  EXPECT_EQ(losses(scaled, Yarn::off), losses(tiny_v3(), Yarn::automatic));
+  EXPECT_EQ(losses(scaled, Yarn::on), losses(scaled, Yarn::automatic));
+  EXPECT_NE(losses(scaled, Yarn::on), losses(scaled, Yarn::off));
+  EXPECT_EQ(losses(tiny_v3(), Yarn::off), losses(tiny_v3(), Yarn::automatic));
+}
+
 TEST(Model, RefusesBatchesOfWrongSize) {
   auto const config = tiny_config(tiny_llama());
   TinyModel<float> tiny(config, tiny_options(config, sequence, 2));
