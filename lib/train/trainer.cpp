@@ -254,7 +254,7 @@ std::filesystem::path Trainer<T>::save(std::filesystem::path const& folder, io::
   std::vector<io::FlatSpan> const spans{
       {"master", total, begin, state.weight}, {"adam_m", total, begin, state.m}, {"adam_v", total, begin, state.v}};
   return io::write_checkpoint(comm_, folder, std::move(header), spans,
-                              {.keep = static_cast<int>(plan_.settings.checkpoint.keep)});
+                              {.keep = static_cast<int>(plan_.settings.checkpoint.keep), .threads = at_.threads()});
 }
 
 template <class T>
