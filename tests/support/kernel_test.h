@@ -40,7 +40,7 @@ std::vector<double> to_doubles(std::vector<T> const& x) {
 
 template <class T>
 bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 /// What T holds beyond its columns, to see that nothing writes there. (No NaN, so that it equals itself.)
