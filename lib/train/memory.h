@@ -38,6 +38,7 @@ class TrainMemory {
   /// Throws Error if it runs out.
   TrainMemory(TrainPlan const& plan, ParameterTable const& table, Communicator const& comm);
 
+  BufferPlan const& plan() const { return plan_; }
   TrainLayout<T> const& layout() const { return layout_; }
   Buffers const& buffers() const { return buffers_; }
   template <class U>

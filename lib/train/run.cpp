@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "lib/base/log.h"
+#include "lib/base/process.h"
 #include "lib/comm/agree.h"
 #include "lib/data/verify.h"
 #include "lib/model/counts.h"
@@ -26,6 +27,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+template <class T>
+constexpr auto precision_of = std::is_same_v<T, float> ? kernels::ProductInput::fp32 : kernels::ProductInput::bf16;
+
+/// What the program holds before it allocates what was planned: code, libraries, MPI's buffers, kernels' workspaces.
+std::size_t resident_bytes() {
+  auto const resident = resident_memory();
+  return resident ? resident->now_bytes : 0;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -44,7 +54,7 @@ class Run {
         log_(log),
         folder_(plan.settings.run.dir),
         stop_(plan.settings.run.max_seconds),
-        numerics_(check_numerics(at, comm_, session.host(), model_products(plan.config, plan.model, precision))),
+        numerics_(check_numerics(at, comm_, session.host(), model_products(plan.config, plan.model, precision_of<T>))),
         trainer_(plan, at, comm_) {
     begin_or_resume();
     log_.open(folder_.logs());
@@ -102,6 +112,7 @@ class Run {
     }
 
     if (saved != trainer_.steps_done()) save();
+    log_memory();
     bool const early = trainer_.steps_done() < s.train.steps;
     if (root()) {
       if (early) progress.line("stopped early: " + stop_reason());
@@ -158,6 +169,13 @@ class Run {
     return header;
   }
 
+  void log_memory() {
+    auto const resident = resident_memory();
+    if (!resident) return;
+    log_.info("peak resident memory " + std::to_string(resident->peak_bytes >> 20) + " MiB, " +
+              std::to_string((program_bytes_ + trainer_.planned_bytes()) >> 20) + " MiB foreseen");
+  }
+
   void save() {
     auto const path = trainer_.save(folder_.checkpoints(), header());
     log_.info("wrote " + path.string());
@@ -174,9 +192,6 @@ class Run {
     }
   }
 
-  static constexpr auto precision =
-      std::is_same_v<T, float> ? kernels::ProductInput::fp32 : kernels::ProductInput::bf16;
-
   TrainPlan const& plan_;
   std::string const& settings_ini_;
   std::vector<std::uint8_t> tokenizer_;
@@ -186,6 +201,7 @@ class Run {
   RunFolder folder_;
   StopRequest stop_;
   std::uint64_t numerics_;
+  std::size_t program_bytes_ = resident_bytes();
   Trainer<T> trainer_;
   double loss_ = 0;
 };
@@ -193,7 +209,9 @@ class Run {
 template <class T>
 int dry_run(TrainPlan const& plan, Cpu const& at, MpiSession const& session) {
   ParameterTable const table(model_parameters(plan.config));
+  check_numerics(at, session.world(), session.host(), model_products(plan.config, plan.model, precision_of<T>));
   BufferPlan buffers;
+  buffers.add<std::byte>("program", "code, libraries, MPI", static_cast<std::int64_t>(resident_bytes()));
   TrainLayout<T>::plan(plan, table, session.world(), buffers);
   auto const totals = session.world().all_gather(static_cast<std::int64_t>(buffers.total_bytes()));
   if (session.rank() == 0) {

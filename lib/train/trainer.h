@@ -59,6 +59,8 @@ class Trainer {
   std::int64_t tokens_done() const { return tokens_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
   ParameterTable const& table() const { return table_; }
+  /// Memory that was planned and allocated on this rank.
+  std::size_t planned_bytes() const { return memory_.plan().total_bytes(); }
 
  private:
   struct Losses {
