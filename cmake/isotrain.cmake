@@ -9,7 +9,7 @@ target_compile_definitions(isotrain_flags INTERFACE
   HWY_COMPILE_ALL_ATTAINABLE
   "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 if(ISOTRAIN_SANITIZE)
-  target_compile_options(isotrain_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+  target_compile_options(isotrain_flags INTERFACE -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
                                                   -fno-omit-frame-pointer -g1)
   target_link_options(isotrain_flags INTERFACE -fsanitize=address,undefined)
 endif()
