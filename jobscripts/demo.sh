@@ -8,14 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
 
-# One verse a line without its reference, an empty line between chapters: each chapter is a document.
-bible -f 'Ge1:1-Re22:21' </dev/null | awk '{
-  split($1, at, ":")
-  if (at[1] != chapter && NR > 1) print ""
-  chapter = at[1]
-  sub(/^[^ ]+ /, ""); print
-}' >"$work/bible.txt"
+"$here/bible.sh" >"$work/bible.txt"
 
+# Each chapter is a document.
 "$isotrain" prepare "$work/bible.txt" --documents paragraphs --tokenizer sentencepiece:2048 --validation 0.05 \
   --out "$work/corpus"
 
