@@ -57,7 +57,7 @@ TEST_P(Resume, AfterKillOnOtherRanks) {
 }
 
 TEST_P(Resume, AfterSignal) {
-  for (int const number : {SIGUSR1, SIGINT}) {
+  for (int const number : {SIGUSR1, SIGINT, SIGTERM}) {
     std::string const folder = "signal-" + std::to_string(number) + "-" + GetParam();
     Program program(isotrain(train(folder, {})));
     wait_for(folder, 2, program);
