@@ -55,18 +55,11 @@ class PartOfProduct {
       gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps);
       for (bool add = add_to_c_; !k.done(); add = true) {
         Pass pass{k, k, 0, add};
-        pass.steps = advance(k);
+        pass.steps = advance(k, steps_);
         pass.end = k;
         pack(panels_b_, Engine::cols, b_.slice_cols(col, cols).transposed(), pass, &Engine::template pack_b<T>);
         for (std::int64_t row = 0; row < c_.rows; row += block_rows_) {
-          std::int64_t const rows = std::min(block_rows_, c_.rows - row);
-          if (col == 0 || !keeps_a_) {
-            pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), pass, &Engine::template pack_a<T>);
-          }
-          for (std::int64_t strip = 0; strip < cols; strip += Engine::cols) {
-            multiply_strip(pass, row, rows, col + strip,
-                           panels_b_ + strip / Engine::cols * size_of_panel(Engine::cols, pass.steps));
-          }
+          multiply_block(pass, row, std::min(block_rows_, c_.rows - row), col, cols);
         }
       }
     }
@@ -81,6 +74,8 @@ class PartOfProduct {
     gemm::KCursor end;
     std::int64_t steps = 0;  // padded
     bool add = false;        // to what C holds
+    bool starts = true;      // the sums that are kept for `finishes`
+    bool finishes = true;
   };
 
   /// Sizes of the packed blocks: A's and partial sums stay in the second-level cache; B's too if A has one block only.
@@ -88,41 +83,66 @@ class PartOfProduct {
     constexpr std::int64_t cache = 768 << 10;
     constexpr std::int64_t far_cache = 8 << 20;
     constexpr std::int64_t steps_per_pass = 2048;
-    std::int64_t padded = 0;
-    for (gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps); !k.done();) padded += k.next().steps;
+    padded_ = 0;
+    for (gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps); !k.done();) padded_ += k.next().steps;
     // Sums that live in C itself may be left and taken up again.
     bool const resumable = std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data;
-    one_pass_ = !resumable || padded <= steps_per_pass;
-    steps_ = one_pass_ ? padded : steps_per_pass;
+    steps_a_ = std::min(padded_, steps_per_pass);
+    steps_ = resumable ? steps_a_ : padded_;
     keeps_a_ = false;
-    block_rows_ = blocks(c_.rows, cache, Engine::rows);
+    block_rows_ = blocks(c_.rows, steps_a_, cache, Engine::rows);
     bool const skinny = block_rows_ >= c_.rows;
-    block_cols_ = blocks(c_.cols, skinny ? cache : far_cache, Engine::cols);
-    keeps_a_ = skinny && one_pass_;
-    auto const bytes = [&](std::int64_t vectors, std::int64_t unit) {
-      return static_cast<std::size_t>(ceil_div(vectors, unit) * size_of_panel(unit, steps_)) * sizeof(Element);
+    block_cols_ = blocks(c_.cols, steps_, skinny ? cache : far_cache, Engine::cols);
+    keeps_a_ = skinny && steps_a_ == padded_;
+    auto const panels = [](gemm::Purpose purpose, std::int64_t vectors, std::int64_t unit, std::int64_t steps) {
+      std::int64_t const elements = ceil_div(vectors, unit) * size_of_panel(unit, steps);
+      return static_cast<Element*>(gemm::workspace(purpose, static_cast<std::size_t>(elements) * sizeof(Element)));
     };
-    panels_a_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_a, bytes(block_rows_, Engine::rows)));
-    panels_b_ = static_cast<Element*>(gemm::workspace(gemm::Purpose::panels_b, bytes(block_cols_, Engine::cols)));
+    panels_a_ = panels(gemm::Purpose::panels_a, block_rows_, Engine::rows, steps_a_);
+    panels_b_ = panels(gemm::Purpose::panels_b, block_cols_, Engine::cols, steps_);
     std::int64_t const levels = std::bit_width(static_cast<unsigned>(num_runs_ - 1)) + 1;
     sums_stride_ = ceil_div(block_rows_, Engine::rows) * tile_size;
+    level_stride_ = sums_stride_ * (steps_a_ == steps_ ? 1 : ceil_div(block_cols_, Engine::cols));
     sums_ = static_cast<float*>(
-        gemm::workspace(gemm::Purpose::partial_sums, static_cast<std::size_t>(levels * sums_stride_) * sizeof(float)));
+        gemm::workspace(gemm::Purpose::partial_sums, static_cast<std::size_t>(levels * level_stride_) * sizeof(float)));
   }
 
   /// Even blocks of whole tiles that fit `bytes`.
-  std::int64_t blocks(std::int64_t vectors, std::int64_t bytes, std::int64_t unit) const {
+  static std::int64_t blocks(std::int64_t vectors, std::int64_t steps, std::int64_t bytes, std::int64_t unit) {
     std::int64_t const fit =
-        std::max(bytes / (steps_ * static_cast<std::int64_t>(sizeof(Element))) / unit, std::int64_t{1});
+        std::max(bytes / (steps * static_cast<std::int64_t>(sizeof(Element))) / unit, std::int64_t{1});
     std::int64_t const tiles = ceil_div(vectors, unit);
     return ceil_div(tiles, ceil_div(tiles, fit)) * unit;
   }
 
-  /// Moves `k` behind the blocks that fit one pass; returns their steps.
-  std::int64_t advance(gemm::KCursor& k) const {
+  /// Moves `k` behind the blocks that fit `limit` steps, or to the end if all do; returns their steps.
+  std::int64_t advance(gemm::KCursor& k, std::int64_t limit) const {
     std::int64_t steps = 0;
-    while (!k.done() && (one_pass_ || steps + Engine::max_steps <= steps_)) steps += k.next().steps;
+    while (!k.done() && (limit == padded_ || steps + Engine::max_steps <= limit)) steps += k.next().steps;
     return steps;
+  }
+
+  /// A block of rows of A with a block of columns of B that is packed for all of `pass`: A in parts of it.
+  void multiply_block(Pass const& pass, std::int64_t row, std::int64_t rows, std::int64_t col,
+                      std::int64_t cols) const {
+    gemm::KCursor k = pass.begin;
+    for (std::int64_t done = 0; done < pass.steps;) {
+      Pass part{k, k, 0, pass.add && done == 0, done == 0, false};
+      part.steps = steps_a_ == steps_ ? pass.steps : advance(k, steps_a_);
+      if (steps_a_ == steps_) k = pass.end;
+      part.end = k;
+      part.finishes = k.position() == pass.end.position();
+      if (col == 0 || !keeps_a_) {
+        pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), part, &Engine::template pack_a<T>);
+      }
+      for (std::int64_t strip = 0; strip < cols; strip += Engine::cols) {
+        std::int64_t const index = strip / Engine::cols;
+        multiply_strip(part, row, rows, col + strip,
+                       panels_b_ + index * size_of_panel(Engine::cols, pass.steps) + done * Engine::cols,
+                       sums_ + (steps_a_ == steps_ ? 0 : index * sums_stride_));
+      }
+      done += part.steps;
+    }
   }
 
   /// Packs vectors along K (rows of `m`) of a pass: panel after panel, each with all its steps.
@@ -155,16 +175,17 @@ class PartOfProduct {
   static std::int64_t size_of_panel(std::int64_t width, std::int64_t steps) { return width * steps + Engine::slack; }
 
   /// All rows of a block of A with one panel of B.
-  void multiply_strip(Pass const& pass, std::int64_t row, std::int64_t rows, std::int64_t col,
-                      Element const* panel_b) const {
+  void multiply_strip(Pass const& pass, std::int64_t row, std::int64_t rows, std::int64_t col, Element const* panel_b,
+                      float* sums) const {
     std::int64_t const cols = std::min(Engine::cols, c_.cols - col);
     bool const may_be_in_place =
         std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
     std::int64_t steps = 0;
     for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
       gemm::KBlock const block = k.next();
-      bool const last = k.position() == pass.end.position();
-      bool const first = block.begins_run || steps == 0;
+      bool const last = pass.finishes && k.position() == pass.end.position();
+      bool const first = block.begins_run || (pass.starts && steps == 0);
+      bool const one_block = pass.starts && steps == 0 && last;
       std::int64_t const next_b_bytes = block.steps * Engine::cols * static_cast<std::int64_t>(sizeof(Element));
       std::int64_t const lines = ceil_div(ceil_div(next_b_bytes, 64), ceil_div(rows, Engine::rows));
       auto const* next_b = reinterpret_cast<char const*>(panel_b) + next_b_bytes;
@@ -173,7 +194,7 @@ class PartOfProduct {
       for (std::int64_t i = 0; i < rows; i += Engine::rows) {
         std::int64_t const height = std::min(Engine::rows, rows - i);
         bool const in_place = may_be_in_place && (height == Engine::rows || !Engine::needs_whole_tiles);
-        float* const own = sums_of(i, block.run, steps == 0 && last);
+        float* const own = sums_of(sums, i, block.run, one_block);
         TileInOut tile{first ? nullptr : own, Engine::cols, own, Engine::cols};
         if constexpr (std::is_same_v<Out, float>) {
           Matrix<Out> const c = c_.slice_rows(row + i, height).slice_cols(col, cols);
@@ -192,12 +213,12 @@ class PartOfProduct {
                          panel_b, block.steps, tile, next);
         if (!in_place && (block.ends_run || last)) {
           if (waiting >= 0)
-            complete(sums_of(waiting, block.run, steps == 0 && last), waiting, row, rows, col, cols, block, last);
+            complete(sums, sums_of(sums, waiting, block.run, one_block), waiting, row, rows, col, cols, block, last);
           waiting = i;
         }
       }
       if (waiting >= 0)
-        complete(sums_of(waiting, block.run, steps == 0 && last), waiting, row, rows, col, cols, block, last);
+        complete(sums, sums_of(sums, waiting, block.run, one_block), waiting, row, rows, col, cols, block, last);
       steps += block.steps;
       panel_b += block.steps * Engine::cols;
     }
@@ -216,22 +237,22 @@ class PartOfProduct {
 
   /// The sums of a run for the tile at row i of the block of A. A run is summed where its subtree will wait. If there
   /// is one block only, two tiles take turns and stay in the first-level cache.
-  float* sums_of(std::int64_t i, int run, bool one_block) const {
+  float* sums_of(float* sums, std::int64_t i, int run, bool one_block) const {
     std::int64_t const index = i / Engine::rows;
-    if (one_block) return sums_ + index % 2 * tile_size;
-    return sums_ + index * tile_size + std::countr_one(static_cast<unsigned>(run)) * sums_stride_;
+    if (one_block) return sums + index % 2 * tile_size;
+    return sums + index * tile_size + std::countr_one(static_cast<unsigned>(run)) * level_stride_;
   }
 
   /// After the last block of a run or of a pass: adds what the run completes in the tree (subtrees of lower runs wait
   /// at the level of their size), and writes C if all is summed.
-  void complete(float* own, std::int64_t i, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols,
-                gemm::KBlock const& block, bool last) const {
+  void complete(float* sums, float* own, std::int64_t i, std::int64_t row, std::int64_t rows, std::int64_t col,
+                std::int64_t cols, gemm::KBlock const& block, bool last) const {
     if (block.ends_run) {
       auto const waiting = static_cast<unsigned>(block.run);
       int const levels = block.run + 1 == num_runs_ ? std::bit_width(waiting) : std::countr_one(waiting);
       for (int level = 0; level < levels; ++level) {
         if (waiting >> level & 1U) {
-          add_tile(sums_ + i / Engine::rows * tile_size + level * sums_stride_, own, tile_size);
+          add_tile(sums + i / Engine::rows * tile_size + level * level_stride_, own, tile_size);
         }
       }
     }
@@ -261,15 +282,17 @@ class PartOfProduct {
   gemm::KCuts cuts_;
   bool add_to_c_;
   int num_runs_ = 0;
-  bool one_pass_ = true;         // all of K is packed at once
-  std::int64_t steps_ = 0;       // padded, that are packed at once
+  std::int64_t padded_ = 0;      // steps of all of K
+  std::int64_t steps_ = 0;       // of B packed at a time
+  std::int64_t steps_a_ = 0;     // of A packed at a time
   std::int64_t block_rows_ = 0;  // of A packed at a time
   std::int64_t block_cols_ = 0;  // of B packed at a time
   bool keeps_a_ = false;         // A is packed once for all blocks of B
   Element* panels_a_ = nullptr;
   Element* panels_b_ = nullptr;
-  float* sums_ = nullptr;  // [level][row tile][tile]
+  float* sums_ = nullptr;  // [level][strip, if A is packed in parts][row tile][tile]
   std::int64_t sums_stride_ = 0;
+  std::int64_t level_stride_ = 0;
 };
 
 }  // namespace isotrain::kernels::HWY_NAMESPACE

@@ -157,6 +157,31 @@ TEST(MatmulSum, SlicesOfALargeProductAreSummedAsATree) {
   EXPECT_FALSE(equal(whole, product(Cpu(2), in, {.slices = 4})));
 }
 
+TEST(MatmulSum, ALongSumThatIsNotLeftInCIsPackedInParts) {
+  RestoreIsa const restore;
+  for (Kind const kind : {tiles_kind, pairs_kind}) {
+    Inputs<bfloat16> const in(70, 100, 5000);
+    for (int const slices : {1, 3}) {
+      for (Isa const isa : available_isas_and_amx()) {
+        if (isa == Isa::scalar) continue;
+        std::vector<bfloat16> c(70 * 100);
+        matmul(Cpu(1, kind.bf16, isa), Matrix<bfloat16>(c.data(), 70, 100), in.a, in.b, Accumulate::no,
+               {.slices = slices});
+        FlushToZero const mode;
+        for (std::int64_t i = 0; i < 70; i += 3) {
+          for (std::int64_t j = 0; j < 100; j += 9) {
+            float const wanted = element_of_product(
+                kind.sum, [&](std::int64_t k) { return to_float(in.a(i, k)); },
+                [&](std::int64_t k) { return to_float(in.b(k, j)); }, in.a.cols, 0.0F, {.slices = slices});
+            ASSERT_TRUE(same(c[static_cast<std::size_t>(i * 100 + j)], to_bfloat16(wanted)))
+                << kind.name << " " << slices;
+          }
+        }
+      }
+    }
+  }
+}
+
 /// C = round(sum + residual), residual in C itself or beside it.
 template <class T, class Out>
 void test_epilogue(Kind kind) {

@@ -230,6 +230,21 @@ TEST(Matmul, RowsAndColumnsOfACallDoNotSeeEachOther) {
   }
 }
 
+TEST(Matmul, AmxIsUsedOnlyIfNoLowerInstructionSetIsForced) {
+  if (!amx_granted()) {
+    EXPECT_FALSE(amx_usable());
+    EXPECT_THROW(Cpu(1, Bf16Class::tiles, Isa::amx), UsageError);
+    GTEST_SKIP() << "this process may not use AMX";
+  }
+  RestoreIsa const restore;
+  Cpu const with_amx(1, Bf16Class::tiles, Isa::amx);
+  EXPECT_TRUE(amx_usable());
+  EXPECT_EQ(isa_name(), "AVX-512 and AMX");
+  Cpu const without(1, Bf16Class::tiles, Isa::avx512);
+  EXPECT_FALSE(amx_usable());
+  EXPECT_EQ(isa_name(), "AVX-512");
+}
+
 TEST(Matmul, ShapesThatDoNotFitAreRefused) {
   float x[64] = {};
   auto const view = [&](std::int64_t rows, std::int64_t cols) { return Matrix<float>(x, rows, cols); };
