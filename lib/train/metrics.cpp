@@ -1,7 +1,11 @@
 #include "lib/train/metrics.h"
 
+#include <nlohmann/json.hpp>
+
 #include <fcntl.h>
 #include <unistd.h>
+#include <fstream>
+#include <limits>
 
 #include <cerrno>
 #include <cmath>
@@ -48,6 +52,16 @@ MetricsFile::MetricsFile(std::filesystem::path path, std::function<void(std::str
       warn_(std::move(warn)),
       file_(open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
   if (!file_) throw Error("cannot write the metrics file '" + path_.string() + "'", std::strerror(errno));
+}
+
+double last_loss(std::filesystem::path const& path) {
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    auto const object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object() && object.contains("loss") && object["loss"].is_number()) loss = object["loss"];
+  }
+  return loss;
 }
 
 void MetricsFile::close(int file) {

@@ -30,6 +30,9 @@ struct StepMetrics {
 /// digits in quotes.
 std::string to_json(StepMetrics const& metrics);
 
+/// The loss in the last whole line of a metrics file, NaN if there is none.
+double last_loss(std::filesystem::path const& path);
+
 /// metrics.jsonl, appended to line by line, each line visible to readers at once.
 class MetricsFile {
  public:

@@ -126,29 +126,39 @@ class Run {
 
   std::string stop_reason() const { return stop_.reason().empty() ? "another rank was asked to" : stop_.reason(); }
 
+  /// False if the checkpoint is damaged and another one will do.
+  bool restored_from(std::filesystem::path const& path) {
+    auto const checkpoint = run_collectively(comm_, [&] {
+      io::CheckpointReader reader(path);
+      check_same_run(reader.header(), plan_, trainer_.table(), tokenizer_);
+      return reader;
+    });
+    try {
+      trainer_.restore(checkpoint);
+    } catch (AgreedError const& error) {
+      if (plan_.settings.resume != "auto") throw;
+      if (root()) log_.warning(std::string("'") + path.string() + "' is not taken: " + error.what());
+      return false;
+    }
+    if (root()) log_.info("resumed from " + path.string());
+    if (checkpoint.header().numerics_fingerprint != numerics_) {
+      log_.warning("the start-up check gives other results than where the checkpoint was written (numerics class '" +
+                   checkpoint.header().numerics_class + "'): the run will go on, not with the bits it would have had");
+    }
+    return true;
+  }
+
   void begin_or_resume() {
     auto const& s = plan_.settings;
-    auto const path = find_checkpoint(comm_, s.resume, folder_, log_);
-    if (path) {
-      auto const checkpoint = run_collectively(comm_, [&] {
-        io::CheckpointReader reader(*path);
-        check_same_run(reader.header(), plan_, trainer_.table(), tokenizer_);
-        return reader;
-      });
-      trainer_.restore(checkpoint);
-      if (root()) log_.info("resumed from " + path->string());
-      if (checkpoint.header().numerics_fingerprint != numerics_) {
-        log_.warning("the start-up check gives other results than where the checkpoint was written (numerics class '" +
-                     checkpoint.header().numerics_class +
-                     "'): the run will go on, not with the bits it would have had");
-      }
-    }
+    auto path = find_checkpoint(comm_, s.resume, folder_, log_);
+    while (path && !restored_from(*path)) path = find_checkpoint(comm_, s.resume, folder_, log_, path);
     run_collectively(comm_, [&] {
       if (!root()) return;
       if (s.resume == "none") {
         create_run_folder(folder_, settings_ini_);
       } else {
         resume_run_folder(folder_, settings_ini_, trainer_.steps_done());
+        loss_ = last_loss(folder_.metrics());  // for a run that has no step left
       }
     });
   }
@@ -203,7 +213,7 @@ class Run {
   std::uint64_t numerics_;
   std::size_t program_bytes_ = resident_bytes();
   Trainer<T> trainer_;
-  double loss_ = 0;
+  double loss_ = 0;  // of the last step
 };
 
 template <class T>

@@ -98,6 +98,7 @@ TEST_P(Resume, OfAFinishedRunDoesNothing) {
   auto const again = run(isotrain(train(folder, {})));
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_NE(again.out.find("fingerprint=" + whole().back().fingerprint), std::string::npos) << again.out;
+  EXPECT_EQ(again.out.find("loss=nan"), std::string::npos) << again.out;
   EXPECT_EQ(world_->steps(folder), whole());
 }
 
