@@ -61,9 +61,11 @@ std::vector<std::filesystem::path> list_checkpoints(std::filesystem::path const&
   return list(folder, suffix);
 }
 
-NewestCheckpoint newest_complete_checkpoint(std::filesystem::path const& folder) {
+NewestCheckpoint newest_complete_checkpoint(std::filesystem::path const& folder,
+                                            std::optional<std::filesystem::path> const& older_than) {
   NewestCheckpoint newest;
   for (auto const& path : list_checkpoints(folder)) {
+    if (older_than && step_in(path.filename(), suffix) >= step_in(older_than->filename(), suffix)) continue;
     auto fault = fault_in(path);
     if (!fault) {
       newest.path = path;

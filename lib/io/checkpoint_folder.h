@@ -20,8 +20,10 @@ struct NewestCheckpoint {
   std::vector<std::string> skipped;  // why each newer one will not do
 };
 
-/// The newest checkpoint whose header is whole and whose datasets have the right sizes; contents are checked when read.
-NewestCheckpoint newest_complete_checkpoint(std::filesystem::path const& folder);
+/// The newest checkpoint whose header is whole and whose datasets have the right sizes, among those of an earlier step
+/// than `older_than` if that is given; contents are checked when read.
+NewestCheckpoint newest_complete_checkpoint(std::filesystem::path const& folder,
+                                            std::optional<std::filesystem::path> const& older_than = {});
 
 /// Removes the partial files (lib/base/atomic_file.h) of checkpoints that an interrupted writer left.
 void remove_partial_checkpoints(std::filesystem::path const& folder);

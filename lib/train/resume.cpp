@@ -47,7 +47,8 @@ std::vector<io::CheckpointIndexEntry> checkpoint_index(ParameterTable const& tab
 }
 
 std::optional<std::filesystem::path> find_checkpoint(Communicator const& comm, std::string const& resume,
-                                                     RunFolder const& folder, Log& log) {
+                                                     RunFolder const& folder, Log& log,
+                                                     std::optional<std::filesystem::path> const& older_than) {
   std::string const found = run_collectively(comm, [&]() -> std::string {
     if (resume == "none" || comm.rank() != 0) return {};
     if (resume != "auto") {
@@ -57,8 +58,13 @@ std::optional<std::filesystem::path> find_checkpoint(Communicator const& comm, s
       }
       return resume;
     }
-    auto const newest = io::newest_complete_checkpoint(folder.checkpoints());
-    for (auto const& why : newest.skipped) log.warning(why);
+    auto const newest = io::newest_complete_checkpoint(folder.checkpoints(), older_than);
+    if (!newest.path && (older_than || !newest.skipped.empty())) {
+      throw Error("no checkpoint in '" + folder.checkpoints().string() + "' can be used",
+                  newest.skipped.empty() ? "" : newest.skipped.front(),
+                  "to start again from step 0, remove the run folder or choose another --run.dir");
+    }
+    for (auto const& why : newest.skipped) log.warning(why + "; an older checkpoint is taken");
     if (newest.path) return newest.path->string();
     return {};
   });

@@ -13,10 +13,12 @@
 namespace isotrain {
 
 /// The checkpoint that `resume` (auto, none or a path) means, the same on all ranks; nothing for a new run. Collective;
-/// newer checkpoints that cannot be used are warned about. Throws AgreedError if a path was given and there is no
-/// checkpoint.
+/// newer checkpoints that cannot be used are warned about. `auto` takes the newest one, or, after that turned out to be
+/// damaged, the newest of those `older_than` it. Throws AgreedError if a path was given and there is no checkpoint, or
+/// if the folder has checkpoints of which none can be used.
 std::optional<std::filesystem::path> find_checkpoint(Communicator const& comm, std::string const& resume,
-                                                     RunFolder const& folder, Log& log);
+                                                     RunFolder const& folder, Log& log,
+                                                     std::optional<std::filesystem::path> const& older_than = {});
 
 /// Throws UsageError naming everything in which the run that wrote the checkpoint was another computation: model,
 /// precision, envelope, seed, sequence length, tokenizer. What only changes the future (steps, learning rate, batch)

@@ -57,7 +57,7 @@ class Run {
         numerics_(check_numerics(at, comm_, session.host(), model_products(plan.config, plan.model, precision_of<T>))),
         trainer_(plan, at, comm_) {
     begin_or_resume();
-    log_.open(folder_.logs());
+    run_collectively(comm_, [&] { log_.open(folder_.logs()); });
     if (root()) std::cout << banner(plan_, at_, session, trainer_.table()) << std::flush;
   }
 
@@ -68,7 +68,9 @@ class Run {
     Progress progress(std::cout,
                       {.steps = s.train.steps, .every = s.log.every, .columns = root() ? terminal_columns() : 0});
     std::optional<MetricsFile> metrics;
-    if (root()) metrics.emplace(folder_.metrics(), [&](std::string const& message) { log_.warning(message); });
+    run_collectively(comm_, [&] {
+      if (root()) metrics.emplace(folder_.metrics(), [&](std::string const& message) { log_.warning(message); });
+    });
     auto const start = Clock::now();
     std::int64_t const first = trainer_.steps_done();
     std::int64_t saved = first;

@@ -57,6 +57,16 @@ TEST_F(Folder, NewestCompleteSkipsBrokenOnesAndSaysWhy) {
   EXPECT_CONTAINS(newest.skipped[2], "truncated file");
 }
 
+TEST_F(Folder, NewestCompleteCanBeAskedForAnOlderOne) {
+  auto const one = write(1);
+  write_bytes(folder_.path() / checkpoint_file_name(2), "broken");
+  auto const three = write(3);
+  auto const older = newest_complete_checkpoint(folder_.path(), three);
+  EXPECT_EQ(older.path, one);
+  EXPECT_EQ(older.skipped.size(), 1u);
+  EXPECT_FALSE(newest_complete_checkpoint(folder_.path(), one).path);
+}
+
 TEST_F(Folder, KeepsTheNewest) {
   for (std::uint64_t step = 1; step <= 5; ++step) write(step, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000005.h5", "step-00000004.h5"}));
