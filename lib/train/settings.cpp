@@ -1,6 +1,13 @@
 #include "lib/train/settings.h"
 
 namespace isotrain {
+namespace {
+
+// Far above what anyone runs, and small enough that products of them and lists of their divisors are no concern.
+constexpr double most_sequences = 1 << 20;
+constexpr double most_parts = 1 << 16;
+
+}  // namespace
 
 void declare(Settings& table, TrainSettings& s) {
   table.add("model.config", s.model.config, {.help = "Hugging Face config.json that describes the model."});
@@ -28,7 +35,7 @@ void declare(Settings& table, TrainSettings& s) {
   table.add("train.steps", s.train.steps,
             {.help = "Optimizer steps of the whole run.", .unit = "steps", .check = at_least(1)});
   table.add("train.global_batch", s.train.global_batch,
-            {.help = "Sequences a step, over all ranks.", .unit = "sequences", .check = at_least(1)});
+            {.help = "Sequences a step, over all ranks.", .unit = "sequences", .check = between(1, most_sequences)});
   table.add("train.micro_batch", s.train.micro_batch,
             {.help = "Sequences in one forward pass; 0 chooses. Never changes the bits.",
              .unit = "sequences",
@@ -87,9 +94,10 @@ void declare(Settings& table, TrainSettings& s) {
   table.add("balance.comm_alpha", s.balance.comm_alpha,
             {.help = "Weight of the communication balancing loss (V2).", .check = at_least(0)});
   table.add("balance.device_groups", s.balance.device_groups,
-            {.help = "Groups of experts that those two losses call devices.", .check = at_least(1)});
-  table.add("balance.max_devices", s.balance.max_devices,
-            {.help = "Devices that a token may be sent to, for the communication loss.", .check = at_least(1)});
+            {.help = "Groups of experts that those two losses call devices.", .check = between(1, most_parts)});
+  table.add(
+      "balance.max_devices", s.balance.max_devices,
+      {.help = "Devices that a token may be sent to, for the communication loss.", .check = between(1, most_parts)});
 
   table.add("parallel.tensor", s.parallel.tensor,
             {.help = "Tensor-parallel ranks (not built yet: 1).", .check = at_least(1), .alias = "tp"});
@@ -103,19 +111,20 @@ void declare(Settings& table, TrainSettings& s) {
   table.add("repro.slices", s.repro.slices,
             {.help = "Logical cuts of heads, FFN width and vocabulary: the most ranks that tensor parallelism can use. "
                      "Part of the envelope that fixes the bits.",
-             .check = at_least(1)});
+             .check = between(1, most_parts)});
   table.add(
       "repro.lanes", s.repro.lanes,
       {.help = "Logical cuts of the global batch: the most ranks that data parallelism can use. Part of the envelope "
                "that fixes the bits.",
-       .check = at_least(1)});
+       .check = between(1, most_parts)});
   table.add("repro.bf16", s.repro.bf16,
             {.help = "Which exactly defined sum a bf16 product is. Part of the envelope that fixes the bits.",
              .choices = {"tiles", "pairs"}});
 
   table.add("checkpoint.every", s.checkpoint.every,
             {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .check = at_least(0)});
-  table.add("checkpoint.keep", s.checkpoint.keep, {.help = "Newest checkpoints that are kept.", .check = at_least(1)});
+  table.add("checkpoint.keep", s.checkpoint.keep,
+            {.help = "Newest checkpoints that are kept.", .check = between(1, most_parts)});
   table.add("eval.every", s.eval.every,
             {.help = "Steps between validations; 0: never.", .unit = "steps", .check = at_least(0)});
   table.add("eval.windows", s.eval.windows,

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
+#include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 
 namespace isotrain {
@@ -13,6 +12,8 @@ namespace {
 
 // With few tokens in a forward pass products are skinny, with many the activations leave the caches.
 constexpr std::int64_t preferred_tokens = 2048;
+
+constexpr std::int64_t most_threads = 1024;
 
 void require(bool given, char const* setting, char const* what) {
   if (!given) throw UsageError(std::string("--") + setting + " is missing", what, "see isotrain train --help");
@@ -101,15 +102,12 @@ ModelOptions make_model_options(TrainSettings const& s, ModelConfig const& confi
                          " does not divide the " + std::to_string(config.num_experts) + " experts",
                      "", "use one of " + divisors(config.num_experts));
   }
+  check_options(config, options);
   return options;
 }
 
-std::string read_text(std::filesystem::path const& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error("cannot read '" + path.string() + "'", "", "--model.config names a Hugging Face config.json");
-  return text.str();
+std::string read_config(std::filesystem::path const& path) try { return read_file(path); } catch (Error const& error) {
+  throw Error(error.what(), "", "--model.config names a Hugging Face config.json");
 }
 
 }  // namespace
@@ -131,7 +129,7 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
   if (s.train.ramp_batch > 0) check_divides(s.train.ramp_batch, s.repro.lanes, "train.ramp_batch");
   std::int64_t const micro_batch = choose_micro_batch(s);
 
-  std::string config_json = read_text(s.model.config);
+  std::string config_json = read_config(s.model.config);
   ModelConfig config = parse_model_config(config_json, s.model.config.string());
   check_slices(config, static_cast<int>(s.repro.slices));
   if (s.train.sequence > config.max_positions) {
@@ -165,6 +163,10 @@ Cpu make_place(TrainSettings const& s, int ranks_here) {
   }
   if (s.comm == "nccl") {
     throw UsageError("--comm nccl cannot be used", "this build has no CUDA place", "use --comm mpi or auto");
+  }
+  if (s.device.threads > most_threads) {
+    throw UsageError("--device.threads " + std::to_string(s.device.threads) + " is out of range",
+                     "it must be from 0 to " + std::to_string(most_threads));
   }
   auto threads = static_cast<int>(s.device.threads);
   if (threads == 0) {
