@@ -53,14 +53,21 @@ void evaluate(EvalSettings const& s, StoredModel const& stored, data::Corpus con
   options.yarn = parse_yarn(run.model.yarn);
   options.recompute = Recompute::full;  // nothing is kept for a backward pass
 
+  run_collectively(comm, [&] { check_options(stored.config, options); });
   BufferPlan buffer_plan;
   auto const layout = Model<Cpu, T>::plan(stored.config, options, buffer_plan);
-  Buffers const buffers(buffer_plan);
+  auto const buffers = run_collectively(comm, [&] { return Buffers(buffer_plan); });
   auto const weights = run_collectively(comm, [&] { return StoredWeights<T>(stored); });
   Model<Cpu, T> model(at, stored.config, options, stored.table, layout, buffers, weights.view());
   auto windows = run_collectively(comm, [&] {
     std::ranges::copy(stored_router_biases(stored.reader.header(), stored.config), model.router_biases().begin());
-    return data::make_split_reader(corpus, data::parse_split(s.split), options.sequence);
+    auto const split = data::parse_split(s.split);
+    auto const shards = corpus.shards_of(split);
+    auto const stride = static_cast<std::size_t>(comm.size());
+    for (auto i = static_cast<std::size_t>(comm.rank()); i < shards.size(); i += stride) {
+      data::verify_shard(corpus, shards[i], data::Verification::full);
+    }
+    return data::make_split_reader(corpus, split, options.sequence);
   });
   std::int64_t const count = s.windows > 0 ? std::min(s.windows, windows.size()) : windows.size();
   auto const result = validation_loss(comm, model, windows, count);
