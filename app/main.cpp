@@ -1,6 +1,7 @@
 // isotrain COMMAND [arguments]: finds the command and reports what stopped it.
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -51,6 +52,8 @@ int dispatch(std::string const& name, std::vector<std::string> const& arguments)
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file size limit is then an error like a full disk, which a run survives.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::vector<std::string> const arguments(argv + 1, argv + argc);
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     std::fputs(overview().c_str(), arguments.empty() ? stderr : stdout);
