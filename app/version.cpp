@@ -5,13 +5,18 @@
 #include <cstdio>
 
 #include "app/commands.h"
-#include "lib/base/error.h"
+#include "lib/base/settings.h"
 #include "lib/device/cpu.h"
 
 namespace isotrain {
 
 int run_version(std::vector<std::string> const& arguments) {
-  if (!arguments.empty()) throw UsageError("'isotrain version' takes no arguments");
+  Settings table("isotrain version", "Prints the version and what it was built with.");
+  auto const request = table.parse(arguments);
+  if (request != Settings::Request::run) {
+    std::fputs((request == Settings::Request::help ? table.help() : table.dump_defaults()).c_str(), stdout);
+    return 0;
+  }
   std::printf("isotrain %s (commit %s)\n", ISOTRAIN_VERSION, ISOTRAIN_COMMIT);
   std::printf("  compiler  %s\n", __VERSION__);
   std::printf("  MPI       Open MPI %d.%d.%d\n", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
