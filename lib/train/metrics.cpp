@@ -1,15 +1,14 @@
 #include "lib/train/metrics.h"
 
-#include <nlohmann/json.hpp>
-
 #include <fcntl.h>
 #include <unistd.h>
-#include <fstream>
-#include <limits>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "lib/base/digest.h"
