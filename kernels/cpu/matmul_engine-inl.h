@@ -55,10 +55,12 @@ struct PanelEngine {
 /// Chains of fused multiply-adds.
 template <StepOrder order, std::int64_t padding>
 struct ChainsEngine : PanelEngine<chain_rows, order, padding> {
-  static void multiply(std::int64_t rows, std::int64_t, float const* a, float const* b, std::int64_t steps, TileInOut c,
-                       Next next) {
-    static constexpr auto kernels = chain_kernels(std::make_integer_sequence<int, chain_rows>());
-    kernels[static_cast<std::size_t>(rows - 1)](a, b, steps, c, next);
+  static void multiply(std::int64_t rows, std::int64_t cols, float const* a, float const* b, std::int64_t steps,
+                       TileInOut c, Next next) {
+    static constexpr auto kernels = chain_kernels<tile_vectors>(std::make_integer_sequence<int, chain_rows>());
+    static constexpr auto narrow = chain_kernels<1>(std::make_integer_sequence<int, chain_rows>());
+    bool const one_vector = cols <= static_cast<std::int64_t>(vector_lanes);
+    (one_vector ? narrow : kernels)[static_cast<std::size_t>(rows - 1)](a, b, steps, c, next);
   }
 };
 /// fp32.

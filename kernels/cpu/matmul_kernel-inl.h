@@ -43,27 +43,28 @@ using gemm::Ahead;
 using gemm::Next;
 using gemm::TileInOut;
 
-/// c[r] = chain of a[k][r] * b[k] over ascending k from c[r]; panels a[steps][stride_a] and b[steps][tile_cols].
-template <int rows, int stride_a>
+/// c[r] = chain of a[k][r] * b[k] over ascending k from c[r]; panels a[steps][stride_a] and b[steps][tile_cols], of
+/// which the first `vectors` vectors are multiplied.
+template <int rows, int stride_a, int vectors>
 HWY_NOINLINE void chain_kernel(float const* a, float const* b, std::int64_t steps, TileInOut c, Next next) {
   F32 const d;
-  VecF32 sum[rows][tile_vectors];
+  VecF32 sum[rows][vectors];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < tile_vectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
       sum[r][v] = c.in ? hn::LoadU(d, c.in + r * c.in_stride + v * static_cast<int>(vector_lanes)) : hn::Zero(d);
     }
   }
   auto const step = [&]() HWY_ATTR {
-    VecF32 right[tile_vectors];
+    VecF32 right[vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < tile_vectors; ++v) right[v] = hn::LoadU(d, b + v * static_cast<int>(vector_lanes));
+    for (int v = 0; v < vectors; ++v) right[v] = hn::LoadU(d, b + v * static_cast<int>(vector_lanes));
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
       VecF32 const left = hn::Set(d, a[r]);
 #pragma GCC unroll 4
-      for (int v = 0; v < tile_vectors; ++v) sum[r][v] = fused(left, right[v], sum[r][v]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fused(left, right[v], sum[r][v]);
     }
     a += stride_a;
     b += tile_cols;
@@ -77,7 +78,7 @@ HWY_NOINLINE void chain_kernel(float const* a, float const* b, std::int64_t step
 #pragma GCC unroll 16
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < tile_vectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
       hn::StoreU(sum[r][v], d, c.out + r * c.out_stride + v * static_cast<int>(vector_lanes));
     }
   }
@@ -134,9 +135,9 @@ HWY_NOINLINE void blocks_kernel(float const* a, float const* b, std::int64_t ste
 using MicroKernel = void (*)(float const* a, float const* b, std::int64_t steps, TileInOut c, Next next);
 
 /// kernels[r - 1] computes r rows.
-template <int... r>
+template <int vectors, int... r>
 constexpr std::array<MicroKernel, sizeof...(r)> chain_kernels(std::integer_sequence<int, r...>) {
-  return {chain_kernel<r + 1, sizeof...(r)>...};
+  return {chain_kernel<r + 1, sizeof...(r), vectors>...};
 }
 template <int... r>
 constexpr std::array<MicroKernel, sizeof...(r)> blocks_kernels(std::integer_sequence<int, r...>) {
