@@ -120,14 +120,28 @@ std::vector<double> AdamW::parameter_norms() const {
   return norms;
 }
 
-std::optional<NonFinite> first_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
-                                          FlatRange range, std::span<float const> gradient) {
-  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::int64_t const index = kernels::first_non_finite(at, gradient);
-  std::int64_t const first = dp.min(index < 0 ? none : range.begin + index);
-  if (first == none) return std::nullopt;
-  Parameter const& parameter = table.at(first);
-  return NonFinite{parameter.name, first - parameter.offset};
+std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
+                                         FlatRange range, std::span<float const> gradient) {
+  auto const& parameters = table.all();
+  std::int64_t mine = -1;
+  std::int64_t element = std::numeric_limits<std::int64_t>::max();
+  for (auto i = static_cast<std::int64_t>(parameters.size()) - 1; i >= 0 && mine < 0; --i) {
+    Parameter const& parameter = parameters[static_cast<std::size_t>(i)];
+    std::int64_t const begin = std::max(parameter.offset, range.begin);
+    std::int64_t const end = std::min(parameter.offset + parameter.size(), range.end);
+    if (begin >= end) continue;
+    auto const part =
+        gradient.subspan(static_cast<std::size_t>(begin - range.begin), static_cast<std::size_t>(end - begin));
+    if (std::int64_t const index = kernels::first_non_finite(at, part); index >= 0) {
+      mine = i;
+      element = begin + index - parameter.offset;
+    }
+  }
+  std::int64_t const last = dp.max(mine);
+  if (last < 0) return std::nullopt;
+  // A parameter may lie on several ranks.
+  std::int64_t const first_element = dp.min(mine == last ? element : std::numeric_limits<std::int64_t>::max());
+  return NonFinite{parameters[static_cast<std::size_t>(last)].name, first_element};
 }
 
 }  // namespace isotrain

@@ -87,14 +87,16 @@ class AdamW {
   std::vector<Run> runs_;  // cover the range, ascending
 };
 
-/// Where a gradient holds its first NaN or infinity, in canonical order.
+/// Where a gradient holds a NaN or infinity.
 struct NonFinite {
   std::string parameter;
   std::int64_t element = 0;  // of that parameter
 };
 
-/// The same answer on every rank of `dp`; none if all gradients are finite. Collective.
-std::optional<NonFinite> first_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
-                                          FlatRange range, std::span<float const> gradient);
+/// The first such element of the last parameter, in canonical order, that has one: the backward pass carries what goes
+/// wrong in a layer to all layers before it. The same on every rank of `dp`; none if all gradients are finite.
+/// Collective.
+std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
+                                         FlatRange range, std::span<float const> gradient);
 
 }  // namespace isotrain

@@ -203,7 +203,7 @@ void Trainer<T>::report_non_finite(std::string const& what, std::int64_t samples
       }
     }
   });
-  auto const found = first_non_finite(at_, comm_, table_, range_, memory_[memory_.layout().gradient]);
+  auto const found = find_non_finite(at_, comm_, table_, range_, memory_[memory_.layout().gradient]);
   std::string const where = found ? "gradient of " + found->parameter + ", element " + std::to_string(found->element)
                                   : what + " alone, all activations and gradients are finite";
   throw AgreedError(step + "NaN or infinity in the " + where, "",

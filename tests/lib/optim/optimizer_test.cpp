@@ -261,15 +261,16 @@ TEST_F(AdamWTest, ANonFiniteGradientChangesNothingAndIsNamedOnAllRanks) {
     shard.step(1, 1e-3, flat_normal(table_, "gradient", 1));
     Shard const before = shard;
     auto gradient = flat_normal(table_, "gradient", 1);
+    gradient[table_.all().front().offset] = bad;
     gradient[table_.find("head").offset + 4200] = bad;
-    gradient[table_.find("gate").offset] = bad;
+    gradient[table_.find("head").offset + 4201] = bad;
     auto const result = shard.step(2, 1e-3, gradient);
     EXPECT_FALSE(result.finite());
     EXPECT_TRUE(same_bits(shard.weight, before.weight));
     EXPECT_TRUE(same_bits(shard.m, before.m));
     EXPECT_TRUE(same_bits(shard.v, before.v));
     EXPECT_TRUE(same_bits(shard.compute, before.compute));
-    auto const where = first_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient));
+    auto const where = find_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient));
     EXPECT_EQ(where.value_or(NonFinite{}).parameter, "head");
     EXPECT_EQ(where.value_or(NonFinite{}).element, 4200);
   }
@@ -279,7 +280,7 @@ TEST_F(AdamWTest, FiniteGradientsAreNotNamed) {
   Shard shard(table_, world_, {});
   auto gradient = flat_normal(table_, "gradient", 1);
   gradient[0] = std::numeric_limits<float>::max();
-  EXPECT_FALSE(first_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient)).has_value());
+  EXPECT_FALSE(find_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient)).has_value());
   auto const result = shard.step(1, 1e-3, gradient);  // its square is no fp32 number
   EXPECT_TRUE(result.finite());
   EXPECT_GT(result.gradient_norm, 3e38);
