@@ -6,6 +6,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/data/window_reader.h"
 
 namespace isotrain {
 namespace {
@@ -110,6 +111,20 @@ std::string read_config(std::filesystem::path const& path) try { return read_fil
   throw Error(error.what(), "", "--model.config names a Hugging Face config.json");
 }
 
+/// A step that reads a sample twice would be a smaller batch in disguise.
+void check_batch_fits(data::Corpus const& corpus, TrainSettings const& s) {
+  std::int64_t windows = 0;
+  for (auto const& shard : corpus.shards_of(data::Split::train)) {
+    windows += data::num_windows(shard.num_tokens, s.train.sequence);
+  }
+  // Without a single window the lanes' own check says more.
+  if (windows == 0 || windows >= s.train.global_batch) return;
+  throw Error("the training text of '" + corpus.folder.string() + "' is smaller than a batch",
+              "it has " + std::to_string(windows) + " sequences of " + std::to_string(s.train.sequence) +
+                  " tokens, --train.global_batch is " + std::to_string(s.train.global_batch) + " sequences",
+              "use a smaller batch, or prepare more text");
+}
+
 }  // namespace
 
 Yarn parse_yarn(std::string const& name) {
@@ -137,6 +152,8 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
                      "max_position_embeddings is " + std::to_string(config.max_positions));
   }
   data::Corpus corpus = data::open_corpus(s.data.corpus);
+
+  check_batch_fits(corpus, s);
 
   BatchRamp const batches({.start = s.train.ramp_batch,
                            .full = s.train.global_batch,
