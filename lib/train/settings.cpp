@@ -4,6 +4,7 @@ namespace isotrain {
 namespace {
 
 // Far above what anyone runs, and small enough that products of them and lists of their divisors are no concern.
+constexpr double most_steps = 1e9;
 constexpr double most_sequences = 1 << 20;
 constexpr double most_parts = 1 << 16;
 
@@ -33,7 +34,7 @@ void declare(Settings& table, TrainSettings& s) {
              .choices = {"full", "quick"}});
 
   table.add("train.steps", s.train.steps,
-            {.help = "Optimizer steps of the whole run.", .unit = "steps", .check = at_least(1)});
+            {.help = "Optimizer steps of the whole run.", .unit = "steps", .check = between(1, most_steps)});
   table.add("train.global_batch", s.train.global_batch,
             {.help = "Sequences a step, over all ranks.", .unit = "sequences", .check = between(1, most_sequences)});
   table.add("train.micro_batch", s.train.micro_batch,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
 #include "lib/base/atomic_file.h"
@@ -154,6 +155,10 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
   data::Corpus corpus = data::open_corpus(s.data.corpus);
 
   check_batch_fits(corpus, s);
+  if (s.train.steps > std::numeric_limits<std::int64_t>::max() / s.train.global_batch / s.train.sequence) {
+    throw UsageError("the run has more tokens than can be counted",
+                     "--train.steps times --train.global_batch times --train.sequence must be below 2^63");
+  }
 
   BatchRamp const batches({.start = s.train.ramp_batch,
                            .full = s.train.global_batch,
@@ -181,18 +186,20 @@ Cpu make_place(TrainSettings const& s, int ranks_here) {
   if (s.comm == "nccl") {
     throw UsageError("--comm nccl cannot be used", "this build has no CUDA place", "use --comm mpi or auto");
   }
-  if (s.device.threads > most_threads) {
-    throw UsageError("--device.threads " + std::to_string(s.device.threads) + " is out of range",
-                     "it must be from 0 to " + std::to_string(most_threads));
+  std::int64_t threads = s.device.threads;
+  char const* source = "--device.threads";
+  if (char const* const given = std::getenv("OMP_NUM_THREADS"); given && threads == 0) {
+    threads = std::atoi(given);
+    source = "OMP_NUM_THREADS";
   }
-  auto threads = static_cast<int>(s.device.threads);
-  if (threads == 0) {
-    if (char const* given = std::getenv("OMP_NUM_THREADS")) threads = std::atoi(given);
-    if (threads < 1) {
-      threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks_here));
-    }
+  if (threads > most_threads) {
+    throw UsageError(std::string(source) + " is out of range",
+                     std::to_string(threads) + ", it may be at most " + std::to_string(most_threads));
   }
-  return Cpu(threads, parse_bf16_class(s.repro.bf16), isa_from_name(s.device.isa));
+  if (threads < 1) {
+    threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks_here));
+  }
+  return Cpu(static_cast<int>(threads), parse_bf16_class(s.repro.bf16), isa_from_name(s.device.isa));
 }
 
 }  // namespace isotrain
