@@ -86,10 +86,11 @@ TEST_F(Errors, OfSettings) {
       {0, {"--optim.lr", "nan"}, 2, {"--optim.lr", "must be finite"}},
       {0, {"--optim.schedule", "cosin"}, 2, {"--optim.schedule", "must be one of", "did you mean 'cosine'?"}},
       {0, {"--train.seed", "1", "--train.seed", "2"}, 2, {"--train.seed", "given twice", "'1', then '2'"}},
-      {0, {"--train.steps", "0"}, 2, {"--train.steps", "must be at least 1"}},
+      {0, {"--train.steps", "0"}, 2, {"--train.steps", "must be from 1 to"}},
+      {0, {"--train.steps", "9000000000000000000"}, 2, {"--train.steps", "must be from 1 to"}},
       {0, {"--train.global_batch", "8000000000000"}, 2, {"--train.global_batch", "must be from 1 to"}},
       {0, {"--repro.slices", "4294967300"}, 2, {"--repro.slices", "must be from 1 to"}},
-      {0, {"--device.threads", "4294967297"}, 2, {"--device.threads", "from 0 to 1024"}},
+      {0, {"--device.threads", "4294967297"}, 2, {"--device.threads is out of range", "at most 1024"}},
       {0, {"--model.config", ""}, 2, {"--model.config is missing"}},
       {0, {"--config", *world_ / "nowhere.cfg"}, 2, {"nowhere.cfg", "No such file"}},
       {0, {"--train.ramp_batch", "16"}, 2, {"--train.ramp_batch", "--train.ramp_tokens", "give both or neither"}},
@@ -168,6 +169,17 @@ TEST_F(Errors, OfTheModelsConfig) {
   expect_refused({{0, {}, 2, {"num_experts_per_tok 5", "4 experts"}}}, "choices");
   model("small", "llama", {R"("vocab_size": 257)", R"("vocab_size": 100)"});
   expect_refused({{3, {}, 2, {"257 tokens", "vocab_size is 100", "raise vocab_size"}}}, "small");
+}
+
+TEST_F(Errors, OfMemory) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer ends a program that asks for too much";
+#endif
+  // More than any address space holds.
+  model("giant", "llama",
+        {R"("hidden_size": 32)", R"("hidden_size": 1048576)", R"("intermediate_size": 72)",
+         R"("intermediate_size": 1073741824)"});
+  expect_refused({{2, {}, 1, {"cannot allocate", "'matrices'", "out of memory", "--dry-run"}}}, "giant");
 }
 
 TEST_F(Errors, OfTheCorpus) {
