@@ -177,8 +177,8 @@ TEST_F(Errors, OfMemory) {
 #endif
   // More than any address space holds.
   model("giant", "llama",
-        {R"("hidden_size": 32)", R"("hidden_size": 1048576)", R"("intermediate_size": 72)",
-         R"("intermediate_size": 1073741824)"});
+        {R"("hidden_size": 32)", R"("hidden_size": 65536)", R"("intermediate_size": 72)",
+         R"("intermediate_size": 65536)", R"("num_hidden_layers": 2)", R"("num_hidden_layers": 4000)"});
   expect_refused({{2, {}, 1, {"cannot allocate", "'matrices'", "out of memory", "--dry-run"}}}, "giant");
 }
 
