@@ -7,6 +7,7 @@ target_compile_options(isotrain_flags INTERFACE -Wall -Wextra -Wpedantic -Werror
 # One binary holds the scalar, AVX2 and AVX-512 forms (on Arm: scalar and NEON), so that tests can force each.
 target_compile_definitions(isotrain_flags INTERFACE
   HWY_COMPILE_ALL_ATTAINABLE
+  HWY_BROKEN_EMU128=1  # the scalar form is HWY_SCALAR with every compiler: kernels/cpu/simd-inl.h gives it a fused multiply-add
   "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 if(ISOTRAIN_SANITIZE)
   target_compile_options(isotrain_flags INTERFACE -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined

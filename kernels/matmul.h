@@ -10,6 +10,9 @@
 
 namespace isotrain::kernels {
 
+/// What products keep for each thread between calls, about; more only for K beyond 65 000. In no BufferPlan.
+inline constexpr std::int64_t workspace_bytes_per_thread = std::int64_t{14} << 20;
+
 /// How the sum along K is cut. Part of the numerics contract: an element of C depends on its row of A, its column of
 /// B, C_in and these numbers, and on nothing else (not on M, N, strides, alignment, threads or instruction set).
 struct MatmulSum {

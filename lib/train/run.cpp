@@ -31,9 +31,10 @@ template <class T>
 constexpr auto precision_of = std::is_same_v<T, float> ? kernels::ProductInput::fp32 : kernels::ProductInput::bf16;
 
 /// What the program holds before it allocates what was planned: code, libraries, MPI's buffers, kernels' workspaces.
-std::size_t resident_bytes() {
+std::size_t program_bytes(Cpu const& at) {
   auto const resident = resident_memory();
-  return resident ? resident->now_bytes : 0;
+  auto const workspaces = static_cast<std::size_t>(at.threads() * kernels::workspace_bytes_per_thread);
+  return (resident ? resident->now_bytes : 0) + workspaces;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -213,7 +214,7 @@ class Run {
   RunFolder folder_;
   StopRequest stop_;
   std::uint64_t numerics_;
-  std::size_t program_bytes_ = resident_bytes();
+  std::size_t program_bytes_ = program_bytes(at_);
   Trainer<T> trainer_;
   double loss_ = 0;  // of the last step
 };
@@ -223,7 +224,7 @@ int dry_run(TrainPlan const& plan, Cpu const& at, MpiSession const& session) {
   ParameterTable const table(model_parameters(plan.config));
   check_numerics(at, session.world(), session.host(), model_products(plan.config, plan.model, precision_of<T>));
   BufferPlan buffers;
-  buffers.add<std::byte>("program", "code, libraries, MPI", static_cast<std::int64_t>(resident_bytes()));
+  buffers.add<std::byte>("program", "code, libraries, MPI, kernels", static_cast<std::int64_t>(program_bytes(at)));
   TrainLayout<T>::plan(plan, table, session.world(), buffers);
   auto const totals = session.world().all_gather(static_cast<std::int64_t>(buffers.total_bytes()));
   if (session.rank() == 0) {
