@@ -59,7 +59,10 @@ class Run {
         trainer_(plan, at, comm_) {
     begin_or_resume();
     run_collectively(comm_, [&] { log_.open(folder_.logs()); });
-    if (root()) std::cout << banner(plan_, at_, session, trainer_.table()) << std::flush;
+    if (!root()) return;
+    std::string const text = banner(plan_, at_, session, trainer_.table());
+    std::cout << text << std::flush;
+    log_.info("begins at step " + std::to_string(trainer_.steps_done()) + "\n" + text + settings_ini_);
   }
 
   int loop() {
