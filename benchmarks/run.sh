@@ -11,8 +11,18 @@ for script in step envelope memory; do
   echo "== $script"
   "$here/$script/run.sh" "$build/isotrain" "$work/corpus"
 done
-for program in "$build"/benchmarks/*/*; do
-  [ -f "$program" ] && [ -x "$program" ] || continue
-  echo "== $(basename "$program")"
-  "$program"
-done
+# heading, then the command
+measure() {
+  echo "== $1"
+  "${@:2}"
+}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+programs=$build/benchmarks
+measure "matrix product" "$programs/matmul/matmul_speed"
+measure attention "$programs/attention/attention_benchmark"
+measure elementwise "$programs/elementwise/benchmark_elementwise"
+measure optimizer "$programs/optimizer/benchmark_optimizer"
+measure reading "$programs/reading/reading_speed"
+measure "gradient reduction, 2 ranks" mpirun -np 2 "$programs/reduction/benchmark_reduction"
+measure "checkpoint, 2 ranks" mpirun -np 2 "$programs/checkpoint/checkpoint_speed" "$work" 256 5
