@@ -23,6 +23,6 @@ measure "matrix product" "$programs/matmul/matmul_speed"
 measure attention "$programs/attention/attention_benchmark"
 measure elementwise "$programs/elementwise/benchmark_elementwise"
 measure optimizer "$programs/optimizer/benchmark_optimizer"
-measure reading "$programs/reading/reading_speed"
+measure reading "$programs/reading/reading_speed" "$work" 250
 measure "gradient reduction, 2 ranks" mpirun -np 2 "$programs/reduction/benchmark_reduction"
 measure "checkpoint, 2 ranks" mpirun -np 2 "$programs/checkpoint/checkpoint_speed" "$work" 256 5
