@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/comm/agree.h"
 #include "lib/comm/session.h"
@@ -85,18 +86,8 @@ int run_eval(std::vector<std::string> const& arguments) {
   EvalSettings settings;
   Settings table("isotrain eval MODEL", "Prints the loss of a checkpoint on a split; the same on any number of ranks.");
   declare(table, settings);
-  int argc = 0;
-  char** argv = nullptr;
-  MpiSession const session(argc, argv);
-  return session.run([&] {
+  return run_mpi_command(table, arguments, [&](MpiSession const& session) {
     Communicator const& comm = session.world();
-    auto const request = run_collectively(comm, [&] { return table.parse(arguments); });
-    if (request != Settings::Request::run) {
-      if (session.rank() == 0) {
-        std::fputs((request == Settings::Request::help ? table.help() : table.dump_defaults()).c_str(), stdout);
-      }
-      return 0;
-    }
     auto const stored = run_collectively(comm, [&] { return open_stored_model(settings.model); });
     auto const folder = settings.corpus.empty() ? stored.settings.data.corpus : settings.corpus;
     auto const corpus = run_collectively(comm, [&] {

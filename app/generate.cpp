@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/data/tokenizer.h"
 #include "lib/model/decoder.h"
@@ -90,18 +91,15 @@ int run_generate(std::vector<std::string> const& arguments) {
   GenerateSettings settings;
   Settings table("isotrain generate MODEL", "Continues a text with the model of a checkpoint.");
   declare(table, settings);
-  auto const request = table.parse(arguments);
-  if (request != Settings::Request::run) {
-    std::fputs((request == Settings::Request::help ? table.help() : table.dump_defaults()).c_str(), stdout);
+  return run_command(table, arguments, [&] {
+    auto const stored = open_stored_model(settings.model);
+    if (stored.reader.header().precision == "bf16") {
+      generate<bfloat16>(settings, stored);
+    } else {
+      generate<float>(settings, stored);
+    }
     return 0;
-  }
-  auto const stored = open_stored_model(settings.model);
-  if (stored.reader.header().precision == "bf16") {
-    generate<bfloat16>(settings, stored);
-  } else {
-    generate<float>(settings, stored);
-  }
-  return 0;
+  });
 }
 
 }  // namespace isotrain

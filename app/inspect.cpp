@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "app/describe.h"
 #include "lib/base/error.h"
@@ -76,27 +77,25 @@ int run_inspect(std::vector<std::string> const& arguments) {
   table.positional("path", Settings::Presence::required);
   table.add("verify", verify_contents,
             {.help = "Read everything and compare it with its checksums; damage is exit code 1."});
-  auto const request = table.parse(arguments);
-  if (request != Settings::Request::run) {
-    std::fputs((request == Settings::Request::help ? table.help() : table.dump_defaults()).c_str(), stdout);
+  return run_command(table, arguments, [&] {
+    auto const verify = verify_contents ? Verify::yes : Verify::no;
+    std::error_code reason;
+    if (!std::filesystem::exists(path, reason)) {
+      throw Error("cannot find '" + path.string() + "'", reason ? reason.message() : "there is no such file or folder");
+    }
+    if (!std::filesystem::is_directory(path)) {
+      describe_file(path, verify);
+    } else if (std::filesystem::exists(path / data::Corpus::file_name)) {
+      describe_corpus(path, verify);
+    } else if (RunFolder const folder(path); has_run(folder)) {
+      describe_run(folder, verify);
+    } else {
+      throw Error(
+          "'" + path.string() + "' holds nothing to inspect",
+          std::string("it has no ") + data::Corpus::file_name + " and no run.cfg, metrics.jsonl or checkpoints");
+    }
     return 0;
-  }
-  auto const verify = verify_contents ? Verify::yes : Verify::no;
-  std::error_code reason;
-  if (!std::filesystem::exists(path, reason)) {
-    throw Error("cannot find '" + path.string() + "'", reason ? reason.message() : "there is no such file or folder");
-  }
-  if (!std::filesystem::is_directory(path)) {
-    describe_file(path, verify);
-  } else if (std::filesystem::exists(path / data::Corpus::file_name)) {
-    describe_corpus(path, verify);
-  } else if (RunFolder const folder(path); has_run(folder)) {
-    describe_run(folder, verify);
-  } else {
-    throw Error("'" + path.string() + "' holds nothing to inspect",
-                std::string("it has no ") + data::Corpus::file_name + " and no run.cfg, metrics.jsonl or checkpoints");
-  }
-  return 0;
+  });
 }
 
 }  // namespace isotrain

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
@@ -158,22 +159,7 @@ std::int64_t piece_length(std::int64_t total_bytes, std::int64_t shards) {
   return std::clamp<std::int64_t>(total_bytes / shards / 16, 1024, 16384);
 }
 
-}  // namespace
-
-int run_prepare(std::vector<std::string> const& arguments) {
-  PrepareSettings s;
-  Settings table("isotrain prepare INPUT... --out DIR", "Turns text into a corpus: tokenized HDF5 shards.");
-  declare(table, s);
-  switch (table.parse(arguments)) {
-    case Settings::Request::help:
-      std::fputs(table.help().c_str(), stdout);
-      return 0;
-    case Settings::Request::dump_defaults:
-      std::fputs(table.dump_defaults().c_str(), stdout);
-      return 0;
-    case Settings::Request::run:
-      break;
-  }
+int prepare(PrepareSettings const& s, Settings const& table) {
   if (s.out.empty()) throw UsageError("no folder to write", "--out is missing", "add --out DIR");
   if (!s.validation_input.empty() && table.was_given("validation")) {
     throw UsageError("--validation and --validation-input contradict each other", "both choose the validation split");
@@ -237,6 +223,15 @@ int run_prepare(std::vector<std::string> const& arguments) {
               static_cast<double>(train_tokens + validation_tokens) / static_cast<double>(text_bytes),
               s.out.string().c_str());
   return 0;
+}
+
+}  // namespace
+
+int run_prepare(std::vector<std::string> const& arguments) {
+  PrepareSettings settings;
+  Settings table("isotrain prepare INPUT... --out DIR", "Turns text into a corpus: tokenized HDF5 shards.");
+  declare(table, settings);
+  return run_command(table, arguments, [&] { return prepare(settings, table); });
 }
 
 }  // namespace isotrain
