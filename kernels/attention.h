@@ -7,10 +7,10 @@
 #include "lib/device/cpu.h"
 
 /// Causal softmax attention without the score matrix (Dao et al., arXiv:2205.14135 and 2307.08691).
-/// Letters: B samples, T positions of each (rows are sample-major: row = sample * T + position), H query heads, G key/value
-/// heads (G divides H; query head h uses key head h / (H/G)), dq width of queries and keys, dv width of values.
-/// Per (sample, head); key blocks in ascending order from position 0, never split over keys; bits depend on neither B nor
-/// threads nor on the strides.
+/// Letters: B samples, T positions of each (rows are sample-major: row = sample * T + position), H query heads, G
+/// key/value heads (G divides H; query head h uses key head h / (H/G)), dq width of queries and keys, dv width of
+/// values. Per (sample, head); key blocks in ascending order from position 0, never split over keys; bits depend on
+/// neither B nor threads nor on the strides.
 namespace isotrain::kernels {
 
 struct AttentionShape {

@@ -1,5 +1,5 @@
-// Sixteen fp32 numbers as one value on every instruction set: one AVX-512 vector, two AVX2, four NEON, or sixteen scalars.
-// Kernels written with it give the same bits everywhere. Included once per Highway target.
+// Sixteen fp32 numbers as one value on every instruction set: one AVX-512 vector, two AVX2, four NEON, or sixteen
+// scalars. Kernels written with it give the same bits everywhere. Included once per Highway target.
 #if defined(ISOTRAIN_KERNELS_SIMD_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISOTRAIN_KERNELS_SIMD_INL
 #undef ISOTRAIN_KERNELS_SIMD_INL
@@ -98,8 +98,8 @@ HWY_INLINE void store(F32x16 a, bfloat16* p) {
     auto const rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(hn::Set(u32, 0x7fff), odd)));
     auto const quiet = hn::Or(hn::ShiftRight<16>(u), hn::Set(u32, 0x40));
     auto const magnitude = hn::And(u, hn::Set(u32, 0x7fffffff));
-    auto const nan = hn::Gt(hn::BitCast(hn::RebindToSigned<F32>(), magnitude),
-                            hn::Set(hn::RebindToSigned<F32>(), 0x7f800000));
+    auto const nan =
+        hn::Gt(hn::BitCast(hn::RebindToSigned<F32>(), magnitude), hn::Set(hn::RebindToSigned<F32>(), 0x7f800000));
     auto const chosen = hn::IfThenElse(hn::RebindMask(u32, nan), quiet, rounded);
     hn::StoreU(hn::TruncateTo(U16(), chosen), U16(), bits + i * vector_lanes);
   }

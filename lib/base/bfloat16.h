@@ -12,8 +12,12 @@ struct bfloat16 {
   bool operator==(bfloat16 const&) const = default;
 };
 
-inline float to_float(bfloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
-inline float to_float(float x) { return x; }
+inline float to_float(bfloat16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
+inline float to_float(float x) {
+  return x;
+}
 
 /// Rounds to nearest, ties to even; NaN stays a (quiet) NaN. Never flushes: subnormals round like all others.
 inline bfloat16 to_bfloat16(float x) {
@@ -25,8 +29,12 @@ inline bfloat16 to_bfloat16(float x) {
 template <class T>
 T from_float(float x);
 template <>
-inline float from_float<float>(float x) { return x; }
+inline float from_float<float>(float x) {
+  return x;
+}
 template <>
-inline bfloat16 from_float<bfloat16>(float x) { return to_bfloat16(x); }
+inline bfloat16 from_float<bfloat16>(float x) {
+  return to_bfloat16(x);
+}
 
 }  // namespace isotrain

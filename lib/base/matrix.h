@@ -37,7 +37,7 @@ struct Matrix {
 template <class T>
 struct Heads {
   T* data = nullptr;
-  std::int64_t rows = 0;         // tokens
+  std::int64_t rows = 0;  // tokens
   std::int64_t heads = 0;
   std::int64_t dim = 0;          // elements of one head, contiguous
   std::int64_t row_stride = 0;   // elements

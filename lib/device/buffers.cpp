@@ -61,7 +61,9 @@ std::string BufferPlan::table() const {
   return text + megabytes(total_bytes()) + "  in all\n";
 }
 
-void Buffers::Free::operator()(std::byte* p) const { std::free(p); }
+void Buffers::Free::operator()(std::byte* p) const {
+  std::free(p);
+}
 
 Buffers::Buffers(BufferPlan const& plan, Fill fill) {
   for (auto const& entry : plan.entries()) {

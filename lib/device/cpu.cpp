@@ -18,10 +18,14 @@ namespace {
 
 #if defined(__x86_64__)
 constexpr std::uint64_t flush_bits = 0x8040;  // MXCSR: FTZ and DAZ
-std::uint64_t read_mode() { return _mm_getcsr(); }
-void write_mode(std::uint64_t mode) { _mm_setcsr(static_cast<unsigned>(mode)); }
-/// GCC 12 leaves out the vzeroupper at the end of some kernels; the processor then runs SSE code, all that is not a kernel,
-/// up to 200 times slower until the next one.
+std::uint64_t read_mode() {
+  return _mm_getcsr();
+}
+void write_mode(std::uint64_t mode) {
+  _mm_setcsr(static_cast<unsigned>(mode));
+}
+/// GCC 12 leaves out the vzeroupper at the end of some kernels; the processor then runs SSE code, all that is not a
+/// kernel, up to 200 times slower until the next one.
 void leave_vector_code() {
   static bool const avx = __builtin_cpu_supports("avx");
   if (avx) asm volatile("vzeroupper");
@@ -33,7 +37,9 @@ std::uint64_t read_mode() {
   asm volatile("mrs %0, fpcr" : "=r"(mode));
   return mode;
 }
-void write_mode(std::uint64_t mode) { asm volatile("msr fpcr, %0" ::"r"(mode)); }
+void write_mode(std::uint64_t mode) {
+  asm volatile("msr fpcr, %0" ::"r"(mode));
+}
 void leave_vector_code() {}
 #else
 #error "the numerics contract needs a way to flush subnormals to zero on this processor"
@@ -41,9 +47,15 @@ void leave_vector_code() {}
 
 }  // namespace
 
-FlushToZero::FlushToZero() : before_(read_mode()) { write_mode(before_ | flush_bits); }
-FlushToZero::~FlushToZero() { write_mode(before_); }
-bool FlushToZero::active() { return (read_mode() & flush_bits) == flush_bits; }
+FlushToZero::FlushToZero() : before_(read_mode()) {
+  write_mode(before_ | flush_bits);
+}
+FlushToZero::~FlushToZero() {
+  write_mode(before_);
+}
+bool FlushToZero::active() {
+  return (read_mode() & flush_bits) == flush_bits;
+}
 
 void Cpu::parallel_for(std::int64_t count, std::int64_t grain,
                        std::function<void(std::int64_t, std::int64_t)> const& body) const {

@@ -19,16 +19,16 @@ enum class Bf16Class { tiles, pairs };
 class Cpu {
  public:
   /// `threads` >= 1 OpenMP threads a kernel may use; results never depend on it.
-  /// Anything but `automatic` sets the instruction set for the whole process (automatic leaves it as it is). Throws UsageError
-  /// if this processor lacks it.
+  /// Anything but `automatic` sets the instruction set for the whole process (automatic leaves it as it is). Throws
+  /// UsageError if this processor lacks it.
   explicit Cpu(int threads = 1, Bf16Class bf16 = Bf16Class::tiles, Isa isa = Isa::automatic);
 
   int threads() const { return threads_; }
   Bf16Class bf16_class() const { return bf16_; }
 
   /// Runs body(begin, end) over disjoint pieces of [0, count) on up to threads() threads, each in the contract's
-  /// floating-point mode (flush to zero, denormals are zero). Pieces are multiples of `grain` but the last. An exception
-  /// in a body is rethrown here after all have ended.
+  /// floating-point mode (flush to zero, denormals are zero). Pieces are multiples of `grain` but the last. An
+  /// exception in a body is rethrown here after all have ended.
   void parallel_for(std::int64_t count, std::int64_t grain,
                     std::function<void(std::int64_t begin, std::int64_t end)> const& body) const;
 

@@ -6,11 +6,12 @@
 
 namespace isotrain {
 
-/// Parameters lie in one flat fp32 space, each starting at a multiple of this many elements, the gaps filled with zeros.
-/// Gradient norms are sums over such blocks, and ranks own whole blocks.
+/// Parameters lie in one flat fp32 space, each starting at a multiple of this many elements, the gaps filled with
+/// zeros. Gradient norms are sums over such blocks, and ranks own whole blocks.
 inline constexpr std::int64_t block_elements = 4096;
 
-/// What the model computes with: matrices in its precision (fp32 or bf16), the rest (norm gains, router) always in fp32.
+/// What the model computes with: matrices in its precision (fp32 or bf16), the rest (norm gains, router) always in
+/// fp32.
 enum class Segment { matrix, fp32 };
 
 /// How a parameter starts: normal numbers of the run's standard deviation, keyed by (seed, name, element), or all ones.
@@ -22,14 +23,14 @@ struct Parameter {
   std::vector<std::int64_t> shape;  // [out, in] or [width]
   Segment segment = Segment::matrix;
   Initial initial = Initial::normal;
-  bool decay = true;                // weight decay applies
-  std::int64_t offset = 0;          // first element in the flat space; set by ParameterTable
+  bool decay = true;        // weight decay applies
+  std::int64_t offset = 0;  // first element in the flat space; set by ParameterTable
 
   std::int64_t size() const;
 };
 
-/// All parameters in canonical order: matrices first, then the fp32 ones, each as the model lists them. The order, and so every
-/// offset, depends on the model alone.
+/// All parameters in canonical order: matrices first, then the fp32 ones, each as the model lists them. The order, and
+/// so every offset, depends on the model alone.
 class ParameterTable {
  public:
   /// Throws std::logic_error if two parameters have one name.
@@ -41,9 +42,9 @@ class ParameterTable {
   /// The parameter that owns flat element `offset`, or the one before the gap it lies in.
   Parameter const& at(std::int64_t offset) const;
 
-  std::int64_t num_parameters() const;                              // elements without gaps
-  std::int64_t flat_size() const { return flat_size_; }             // elements with gaps
-  std::int64_t matrix_size() const { return matrix_size_; }         // the matrices' part of flat_size
+  std::int64_t num_parameters() const;                       // elements without gaps
+  std::int64_t flat_size() const { return flat_size_; }      // elements with gaps
+  std::int64_t matrix_size() const { return matrix_size_; }  // the matrices' part of flat_size
   std::int64_t num_blocks() const { return flat_size_ / block_elements; }
 
  private:
@@ -59,14 +60,15 @@ struct FlatRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The part of the flat space that rank `rank` of `ranks` updates and writes to checkpoints: even to one block, ascending.
+/// The part of the flat space that rank `rank` of `ranks` updates and writes to checkpoints: even to one block,
+/// ascending.
 FlatRange flat_range(ParameterTable const& table, int ranks, int rank);
 
 /// The weights that a model computes with. Owns nothing.
 template <class T>
 struct Weights {
-  T const* matrices = nullptr;      // (matrix_size)
-  float const* fp32 = nullptr;      // (flat_size - matrix_size)
+  T const* matrices = nullptr;  // (matrix_size)
+  float const* fp32 = nullptr;  // (flat_size - matrix_size)
   std::int64_t matrix_size = 0;
 
   T const* matrix(Parameter const& p) const { return matrices + p.offset; }
