@@ -66,9 +66,9 @@ void grouped_matmul_input(Cpu const& at, Matrix<Out> da, Matrix<T const> dc, std
                           std::span<std::int64_t const> offsets);
 
 /// The weight gradient of grouped_matmul, accumulated: dW_g (N,K) fp32 += dC_g^T * A_g. Each group consists of
-/// `segments` runs of rows (one per sample): run s of group g is [offsets[g * segments + s], offsets[g * segments + s +
-/// 1]); blocks and pairs restart at each run. offsets has groups * segments + 1 entries. A group without rows is not
-/// touched.
+/// `segments` runs of rows (one per sample; none on a rank without tokens): run s of group g is [offsets[g * segments +
+/// s], offsets[g * segments + s + 1]); blocks and pairs restart at each run. offsets has groups * segments + 1 entries.
+/// A group without rows is not touched.
 template <class T>
 void grouped_matmul_weight(Cpu const& at, std::span<float* const> dw, Matrix<T const> dc, Matrix<T const> a,
                            std::span<std::int64_t const> offsets, int segments);

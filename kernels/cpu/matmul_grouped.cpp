@@ -77,7 +77,7 @@ void grouped_matmul_input(Cpu const& at, Matrix<Out> da, Matrix<T const> dc, std
 template <class T>
 void grouped_matmul_weight(Cpu const& at, std::span<float* const> dw, Matrix<T const> dc, Matrix<T const> a,
                            std::span<std::int64_t const> offsets, int segments) {
-  expects(segments >= 1 && offsets.size() == dw.size() * static_cast<std::size_t>(segments) + 1,
+  expects(segments >= 0 && offsets.size() == dw.size() * static_cast<std::size_t>(segments) + 1,
           "one run of rows for each group and segment");
   expects(std::is_sorted(offsets.begin(), offsets.end()) && offsets.front() >= 0 && offsets.back() <= dc.rows &&
               offsets.back() <= a.rows,
