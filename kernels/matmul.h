@@ -37,6 +37,22 @@ template <class T, class Out>
 void matmul(Cpu const& at, Matrix<Out> c, Matrix<T const> a, Matrix<T const> b, Accumulate accumulate = Accumulate::no,
             MatmulSum sum = {}, Matrix<Out const> residual = {});
 
+/// A (M,K) and B (K,N); K may be 0.
+template <class T>
+struct Product {
+  Matrix<T const> a;
+  Matrix<T const> b;
+};
+
+/// C (M,N) = round(sum [+ residual (M,N)]), the sum along K given in pieces that may lie anywhere: `slices` equal runs
+/// of products, run s being products[s * per_slice], .... A run is one sum through all its products in their order,
+/// from +0; in bf16 blocks and pairs restart at each product. Then Tree over the runs; those without steps are skipped,
+/// and the others keep their places in the tree. All else as in matmul, which gives the same bits with
+/// MatmulSum{slices} where the products are the slices of one A and one B.
+template <class T, class Out>
+void matmul_sliced(Cpu const& at, Matrix<Out> c, std::span<Product<T> const> products, int slices,
+                   Matrix<Out const> residual = {});
+
 /// One product per group (expert), rows of group g being [offsets[g], offsets[g + 1]) of A and C:
 ///   C_g (m_g, N) = A_g (m_g, K) * W_g^T, W_g (N,K) row-major and dense at weights[g].
 /// Groups may be empty. Each C_g equals the single matmul call, bit for bit. offsets has groups + 1 entries.
@@ -50,9 +66,9 @@ void grouped_matmul_input(Cpu const& at, Matrix<Out> da, Matrix<T const> dc, std
                           std::span<std::int64_t const> offsets);
 
 /// The weight gradient of grouped_matmul, accumulated: dW_g (N,K) fp32 += dC_g^T * A_g. Each group consists of
-/// `segments` runs of rows (one per sample): run s of group g is [offsets[g * segments + s], offsets[g * segments + s +
-/// 1]); blocks and pairs restart at each run. offsets has groups * segments + 1 entries. A group without rows is not
-/// touched.
+/// `segments` runs of rows (one per sample; none on a rank without tokens): run s of group g is [offsets[g * segments +
+/// s], offsets[g * segments + s + 1]); blocks and pairs restart at each run. offsets has groups * segments + 1 entries.
+/// A group without rows is not touched.
 template <class T>
 void grouped_matmul_weight(Cpu const& at, std::span<float* const> dw, Matrix<T const> dc, Matrix<T const> a,
                            std::span<std::int64_t const> offsets, int segments);

@@ -16,4 +16,10 @@ void mla_assemble_keys(Cpu const& at, Heads<T> k, Heads<T const> nope, Matrix<T 
 template <class T>
 void mla_split_key_gradients(Cpu const& at, Heads<T> dnope, Matrix<T> dshared, Heads<T const> dk, int slices);
 
+/// The same over the heads of one rank, `slices` of them slices, and not rounded: dshared_partial (N,dr) fp32 is a
+/// subtree of the tree over all slices if they are an aligned power of two.
+template <class T>
+void mla_split_key_gradients_partial(Cpu const& at, Heads<T> dnope, Matrix<float> dshared_partial, Heads<T const> dk,
+                                     int slices);
+
 }  // namespace isotrain::kernels

@@ -19,6 +19,13 @@ void add(Cpu const& at, std::span<float> y, std::span<float const> x);
 /// y = round(a + b), the sum in fp32. T is float or bfloat16; y may alias a or b.
 template <class T>
 void add(Cpu const& at, std::span<T> y, std::span<T const> a, std::span<T const> b);
+/// y = round(sum + residual) in fp32, or round(sum) if residual is empty: what follows a tree of partial sums. T and R
+/// are float or bfloat16. y may alias sum or residual.
+template <class T, class R>
+void add_rounded(Cpu const& at, std::span<T> y, std::span<float const> sum, std::span<R const> residual);
+/// y |= x on the bits: puts together what ranks have each a part of, zero elsewhere. T is float, bfloat16 or int32.
+template <class T>
+void bit_or(Cpu const& at, std::span<T> y, std::span<T const> x);
 /// y *= factor.
 void scale(Cpu const& at, std::span<float> y, float factor);
 void fill_zero(Cpu const& at, std::span<float> y);
@@ -56,5 +63,7 @@ constexpr std::uint64_t hash_mix(std::uint64_t position, std::uint32_t bits) {
 /// x[i]). Hashes of disjoint ranges add up to the hash of the union, so it does not depend on how a tensor is sharded.
 /// Elements count by their bits: -0 differs from +0. Not meant against forgery.
 std::uint64_t hash(Cpu const& at, std::span<float const> x, std::uint64_t first_position);
+/// An element's bits are its 16, zero-extended.
+std::uint64_t hash(Cpu const& at, std::span<bfloat16 const> x, std::uint64_t first_position);
 
 }  // namespace isotrain::kernels

@@ -38,4 +38,10 @@ template <class T>
 void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
                            std::span<float const> rstd, std::int64_t sample_rows, int slices);
 
+/// dgain (d) fp32 continued by one chain over the tokens given, in their order: dgain = fma(dy, x * rstd, dgain). So
+/// the cut of tokens into calls is free.
+template <class T>
+void rmsnorm_backward_gain_chain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
+                                 std::span<float const> rstd);
+
 }  // namespace isotrain::kernels

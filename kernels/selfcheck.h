@@ -36,12 +36,14 @@ std::vector<ProductShape> linear_products(std::string const& name, std::int64_t 
 template <class T>
 using ProductFunction = std::function<void(Cpu const& at, Matrix<float> c, Matrix<T const> a, Matrix<T const> b,
                                            Accumulate accumulate, MatmulSum sum)>;
+/// As a model calls it: matmul; matmul_sliced if the sum has slices (and no leaves), those of small A and B in memory
+/// of their own.
+template <class T>
+void product_of_model(Cpu const& at, Matrix<float> c, Matrix<T const> a, Matrix<T const> b, Accumulate accumulate,
+                      MatmulSum sum);
 struct CheckedProducts {
-  ProductFunction<float> fp32 = [](Cpu const& at, Matrix<float> c, Matrix<float const> a, Matrix<float const> b,
-                                   Accumulate accumulate, MatmulSum sum) { matmul(at, c, a, b, accumulate, sum); };
-  ProductFunction<bfloat16> bf16 = [](Cpu const& at, Matrix<float> c, Matrix<bfloat16 const> a,
-                                      Matrix<bfloat16 const> b, Accumulate accumulate,
-                                      MatmulSum sum) { matmul(at, c, a, b, accumulate, sum); };
+  ProductFunction<float> fp32 = product_of_model<float>;
+  ProductFunction<bfloat16> bf16 = product_of_model<bfloat16>;
 };
 
 /// Runs every distinct product of `products` on numbers whose order of summation shows, N(0,1) * 2^U(-8,8): elements

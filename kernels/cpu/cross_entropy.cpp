@@ -3,12 +3,10 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <limits>
 
+#include "kernels/cpu/cross_entropy-inl.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/grain.h"
-#include "kernels/cpu/math-inl.h"
-#include "kernels/cpu/rows-inl.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cross_entropy.h"
 #include "lib/base/error.h"
@@ -16,32 +14,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
-inline constexpr float lowest = -std::numeric_limits<float>::infinity();
-
-inline float row_maximum(float const* logits, std::int64_t count) {
-  F32x16 largest = splat(lowest);
-  for_blocks(count, [&](std::int64_t i, std::int64_t n)
-                        ISOTRAIN_INLINE_LAMBDA { largest = larger(largest, load_first(logits + i, n, lowest)); });
-  float lanes[block_lanes];
-  store(largest, lanes);
-  float maximum = lanes[0];
-  for (float const lane : lanes) maximum = maximum > lane ? maximum : lane;
-  return maximum;
-}
-
-/// Sum of exp(logit - maximum), Tree over runs; `each` gets the blocks of exponentials, to keep them or not.
+/// Sum of exp(logit - maximum), Tree over runs.
 template <class Each>
 HWY_INLINE float row_sum(float const* logits, std::int64_t count, std::int64_t run, float maximum, Each const& each) {
-  F32x16 const shift = splat(maximum);
   Tree<float> runs;
   for (std::int64_t first = 0; first < count; first += run) {
-    F32x16 sum = splat(0);
-    for_blocks(first, std::min(first + run, count), [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
-      F32x16 const e = exponential(load_first(logits + i, n, lowest) - shift);
-      each(e, i, n);
-      sum = sum + e;
-    });
-    runs.add(tree_sum(sum));
+    runs.add(run_sum(logits, first, std::min(first + run, count), maximum, each));
   }
   return runs.total();
 }

@@ -18,6 +18,7 @@ template <class T>
 void embedding_backward_columns(Matrix<float> dtable, Matrix<T const> dy, std::int32_t const* token, std::int64_t begin,
                                 std::int64_t end) {
   for (std::int64_t row = 0; row < dy.rows; ++row) {
+    if (token[row] == absent_token) continue;
     float* const sum = dtable.row(token[row]);
     T const* const term = dy.row(row);
     for_blocks(begin, end, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
@@ -38,7 +39,9 @@ void check(Matrix<Y> y, Matrix<Table> table, std::span<std::int32_t const> token
   expects(y.cols == table.cols, "table and activations of one width");
   expects(y.col_stride == 1 && table.col_stride == 1, "contiguous rows");
   expects(token.size() == static_cast<std::size_t>(y.rows), "one token for each row");
-  for (std::int32_t const t : token) expects(t >= 0 && t < table.rows, "tokens inside the vocabulary");
+  for (std::int32_t const t : token) {
+    expects(t == absent_token || (t >= 0 && t < table.rows), "tokens inside the vocabulary");
+  }
 }
 
 }  // namespace
@@ -47,7 +50,13 @@ template <class T>
 void embedding_forward(Cpu const& at, Matrix<T> y, Matrix<T const> table, std::span<std::int32_t const> token) {
   check(y, table, token);
   at.parallel_for(y.rows, rows_per_piece(y.cols), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) std::copy_n(table.row(token[row]), y.cols, y.row(row));
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (token[row] == absent_token) {
+        std::fill_n(y.row(row), y.cols, T{});
+      } else {
+        std::copy_n(table.row(token[row]), y.cols, y.row(row));
+      }
+    }
   });
 }
 

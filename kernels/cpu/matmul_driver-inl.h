@@ -30,23 +30,24 @@ inline std::int64_t ceil_div(std::int64_t x, std::int64_t y) {
 template <class Engine, class T, class Out>
 class PartOfProduct {
  public:
-  PartOfProduct(gemm::Product<T, Out> const& product, gemm::Range rows, gemm::Range cols)
-      : a_(product.a.slice_rows(rows.begin, rows.size())),
-        b_(product.b.slice_cols(cols.begin, cols.size())),
-        c_(product.c.slice_rows(rows.begin, rows.size()).slice_cols(cols.begin, cols.size())),
-        residual_(product.residual),
-        cuts_(product.cuts),
-        add_to_c_(product.add_to_c) {
+  PartOfProduct(gemm::Sum<T, Out> const& sum, gemm::Range rows, gemm::Range cols)
+      : products_(sum.products),
+        first_row_(rows.begin),
+        first_col_(cols.begin),
+        c_(sum.c.slice_rows(rows.begin, rows.size()).slice_cols(cols.begin, cols.size())),
+        residual_(sum.residual),
+        cuts_(sum.cuts),
+        add_to_c_(sum.add_to_c) {
     if (residual_.data) {
       residual_ = residual_.slice_rows(rows.begin, rows.size()).slice_cols(cols.begin, cols.size());
     }
     if (Engine::pad == 1) cuts_.leaf = 0, cuts_.segments = {};
-    num_runs_ = cuts_.num_runs();
+    one_run_ = cuts_.num_runs_with_steps() == 1;
   }
 
   void operator()() {
     if (c_.empty()) return;
-    if (cuts_.length == 0) return fill();
+    if (cuts_.length() == 0) return fill();
     choose_blocks();
     typename Engine::Session const session;
     for (std::int64_t col = 0; col < c_.cols; col += block_cols_) {
@@ -56,7 +57,10 @@ class PartOfProduct {
         Pass pass{k, k, 0, add};
         pass.steps = advance(k, steps_);
         pass.end = k;
-        pack(panels_b_, Engine::cols, b_.slice_cols(col, cols).transposed(), pass, &Engine::template pack_b<T>);
+        auto const columns_of = [&](Product<T> const& product) {
+          return product.b.slice_cols(first_col_ + col, cols).transposed();
+        };
+        pack(panels_b_, Engine::cols, columns_of, pass, &Engine::template pack_b<T>);
         for (std::int64_t row = 0; row < c_.rows; row += block_rows_) {
           multiply_block(pass, row, std::min(block_rows_, c_.rows - row), col, cols);
         }
@@ -85,7 +89,7 @@ class PartOfProduct {
     padded_ = 0;
     for (gemm::KCursor k(cuts_, Engine::pad, Engine::max_steps); !k.done();) padded_ += k.next().steps;
     // Sums that live in C itself may be left and taken up again.
-    bool const resumable = std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data;
+    bool const resumable = std::is_same_v<Out, float> && one_run_ && !residual_.data;
     steps_a_ = std::min(padded_, steps_per_pass);
     steps_ = resumable ? steps_a_ : padded_;
     keeps_a_ = false;
@@ -99,7 +103,7 @@ class PartOfProduct {
     };
     panels_a_ = panels(gemm::Purpose::panels_a, block_rows_, Engine::rows, steps_a_);
     panels_b_ = panels(gemm::Purpose::panels_b, block_cols_, Engine::cols, steps_);
-    std::int64_t const levels = std::bit_width(static_cast<unsigned>(num_runs_ - 1)) + 1;
+    std::int64_t const levels = std::bit_width(static_cast<unsigned>(cuts_.num_runs() - 1)) + 1;
     sums_stride_ = ceil_div(block_rows_, Engine::rows) * tile_size;
     level_stride_ = sums_stride_ * (steps_a_ == steps_ ? 1 : ceil_div(block_cols_, Engine::cols));
     sums_ = static_cast<float*>(
@@ -132,7 +136,8 @@ class PartOfProduct {
       part.end = k;
       part.finishes = k.position() == pass.end.position();
       if (col == 0 || !keeps_a_) {
-        pack(panels_a_, Engine::rows, a_.slice_rows(row, rows), part, &Engine::template pack_a<T>);
+        auto const rows_of = [&](Product<T> const& product) { return product.a.slice_rows(first_row_ + row, rows); };
+        pack(panels_a_, Engine::rows, rows_of, part, &Engine::template pack_a<T>);
       }
       for (std::int64_t strip = 0; strip < cols; strip += Engine::cols) {
         std::int64_t const index = strip / Engine::cols;
@@ -144,16 +149,17 @@ class PartOfProduct {
     }
   }
 
-  /// Packs vectors along K (rows of `m`) of a pass: panel after panel, each with all its steps.
-  template <class Pack>
-  void pack(Element* to, std::int64_t width, Matrix<T const> m, Pass const& pass, Pack pack_panel) const {
-    // Of vectors that lie side by side, a few steps of all: whole lines and pages are used up while they are near.
-    std::int64_t const max_count = m.col_stride == 1 ? Engine::max_steps : 32;
+  /// Packs vectors along K (rows of vectors_of(product)) of a pass: panel after panel, each with all its steps.
+  template <class VectorsOf, class Pack>
+  void pack(Element* to, std::int64_t width, VectorsOf const& vectors_of, Pass const& pass, Pack pack_panel) const {
     std::int64_t const panel_size = size_of_panel(width, pass.steps);
     for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
       gemm::KBlock const block = k.next();
       for (int piece = 0; piece < block.num_pieces; ++piece) {
         gemm::KPiece rest = block.pieces[piece];
+        Matrix<T const> const m = vectors_of(products_[rest.product]);
+        // Of vectors that lie side by side, a few steps of all: whole lines and pages are used up while they are near.
+        std::int64_t const max_count = m.col_stride == 1 ? Engine::max_steps : 32;
         while (rest.count > 0) {
           std::int64_t const count = std::min(rest.count, max_count);
           std::int64_t const padded = ceil_div(count, Engine::pad) * Engine::pad;
@@ -178,7 +184,7 @@ class PartOfProduct {
                       float* sums) const {
     std::int64_t const cols = std::min(Engine::cols, c_.cols - col);
     bool const may_be_in_place =
-        std::is_same_v<Out, float> && num_runs_ == 1 && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
+        std::is_same_v<Out, float> && one_run_ && !residual_.data && c_.col_stride == 1 && cols == Engine::cols;
     std::int64_t steps = 0;
     for (gemm::KCursor k = pass.begin; k.position() != pass.end.position();) {
       gemm::KBlock const block = k.next();
@@ -193,7 +199,7 @@ class PartOfProduct {
       for (std::int64_t i = 0; i < rows; i += Engine::rows) {
         std::int64_t const height = std::min(Engine::rows, rows - i);
         bool const in_place = may_be_in_place && (height == Engine::rows || !Engine::needs_whole_tiles);
-        float* const own = sums_of(sums, i, block.run, one_block);
+        float* const own = sums_of(sums, i, block.level, one_block);
         TileInOut tile{first ? nullptr : own, Engine::cols, own, Engine::cols};
         if constexpr (std::is_same_v<Out, float>) {
           Matrix<Out> const c = c_.slice_rows(row + i, height).slice_cols(col, cols);
@@ -212,12 +218,12 @@ class PartOfProduct {
                          panel_b, block.steps, tile, next);
         if (!in_place && (block.ends_run || last)) {
           if (waiting >= 0)
-            complete(sums, sums_of(sums, waiting, block.run, one_block), waiting, row, rows, col, cols, block, last);
+            complete(sums, sums_of(sums, waiting, block.level, one_block), waiting, row, rows, col, cols, block, last);
           waiting = i;
         }
       }
       if (waiting >= 0)
-        complete(sums, sums_of(sums, waiting, block.run, one_block), waiting, row, rows, col, cols, block, last);
+        complete(sums, sums_of(sums, waiting, block.level, one_block), waiting, row, rows, col, cols, block, last);
       steps += block.steps;
       panel_b += block.steps * Engine::cols;
     }
@@ -236,23 +242,19 @@ class PartOfProduct {
 
   /// The sums of a run for the tile at row i of the block of A. A run is summed where its subtree will wait. If there
   /// is one block only, two tiles take turns and stay in the first-level cache.
-  float* sums_of(float* sums, std::int64_t i, int run, bool one_block) const {
+  float* sums_of(float* sums, std::int64_t i, int level, bool one_block) const {
     std::int64_t const index = i / Engine::rows;
     if (one_block) return sums + index % 2 * tile_size;
-    return sums + index * tile_size + std::countr_one(static_cast<unsigned>(run)) * level_stride_;
+    return sums + index * tile_size + level * level_stride_;
   }
 
-  /// After the last block of a run or of a pass: adds what the run completes in the tree (subtrees of lower runs wait
-  /// at the level of their size), and writes C if all is summed.
+  /// After the last block of a run or of a pass: adds what the run completes in the tree, and writes C if all is
+  /// summed.
   void complete(float* sums, float* own, std::int64_t i, std::int64_t row, std::int64_t rows, std::int64_t col,
                 std::int64_t cols, gemm::KBlock const& block, bool last) const {
     if (block.ends_run) {
-      auto const waiting = static_cast<unsigned>(block.run);
-      int const levels = block.run + 1 == num_runs_ ? std::bit_width(waiting) : std::countr_one(waiting);
-      for (int level = 0; level < levels; ++level) {
-        if (waiting >> level & 1U) {
-          add_tile(sums + i / Engine::rows * tile_size + level * level_stride_, own, tile_size);
-        }
+      for (unsigned merges = block.merges; merges != 0; merges &= merges - 1) {
+        add_tile(sums + i / Engine::rows * tile_size + std::countr_zero(merges) * level_stride_, own, tile_size);
       }
     }
     if (!last) return;
@@ -274,13 +276,14 @@ class PartOfProduct {
 
   static constexpr std::int64_t tile_size = Engine::rows * Engine::cols;
 
-  Matrix<T const> a_;
-  Matrix<T const> b_;
+  std::span<Product<T> const> products_;
+  std::int64_t first_row_;  // of the part, in the whole product
+  std::int64_t first_col_;
   Matrix<Out> c_;
   Matrix<Out const> residual_;
   gemm::KCuts cuts_;
   bool add_to_c_;
-  int num_runs_ = 0;
+  bool one_run_ = false;         // with steps
   std::int64_t padded_ = 0;      // steps of all of K
   std::int64_t steps_ = 0;       // of B packed at a time
   std::int64_t steps_a_ = 0;     // of A packed at a time

@@ -48,9 +48,9 @@ void multiply_groups(Cpu const& at, Matrix<Out> c, Matrix<T const> a, std::span<
         auto const range = rows_of_part(first, last, job.offsets.front(), job.offsets.back(), job.grid.rows,
                                         static_cast<int>(part) / job.grid.cols, job.tile.rows);
         if (range.size() <= 0) continue;
-        gemm::Product<T, Out> const product{
-            job.c.slice_rows(first, last - first), job.a.slice_rows(first, last - first), job.make_b(g), {job.a.cols}};
-        gemm::multiply_part(product, range, cols, job.bf16);
+        Product<T> const product{job.a.slice_rows(first, last - first), job.make_b(g)};
+        gemm::Sum<T, Out> const sum{job.c.slice_rows(first, last - first), {&product, 1}, {{&job.a.cols, 1}}};
+        gemm::multiply_part(sum, range, cols, job.bf16);
       }
     }
   });
@@ -77,7 +77,7 @@ void grouped_matmul_input(Cpu const& at, Matrix<Out> da, Matrix<T const> dc, std
 template <class T>
 void grouped_matmul_weight(Cpu const& at, std::span<float* const> dw, Matrix<T const> dc, Matrix<T const> a,
                            std::span<std::int64_t const> offsets, int segments) {
-  expects(segments >= 1 && offsets.size() == dw.size() * static_cast<std::size_t>(segments) + 1,
+  expects(segments >= 0 && offsets.size() == dw.size() * static_cast<std::size_t>(segments) + 1,
           "one run of rows for each group and segment");
   expects(std::is_sorted(offsets.begin(), offsets.end()) && offsets.front() >= 0 && offsets.back() <= dc.rows &&
               offsets.back() <= a.rows,
@@ -111,12 +111,13 @@ void grouped_matmul_weight(Cpu const& at, std::span<float* const> dw, Matrix<T c
         auto const runs = job.offsets.subspan(g * job.segments, job.segments + 1);
         std::int64_t const group_rows = runs.back() - runs.front();
         if (group_rows == 0) continue;
-        gemm::Product<T, float> const product{Matrix<float>(job.dw[g], job.dc.cols, job.a.cols),
-                                              job.dc.slice_rows(runs.front(), group_rows).transposed(),
-                                              job.a.slice_rows(runs.front(), group_rows),
-                                              {group_rows, 1, 0, runs},
-                                              true};
-        gemm::multiply_part(product, out_rows, out_cols, job.bf16);
+        Product<T> const product{job.dc.slice_rows(runs.front(), group_rows).transposed(),
+                                 job.a.slice_rows(runs.front(), group_rows)};
+        gemm::Sum<T, float> const sum{Matrix<float>(job.dw[g], job.dc.cols, job.a.cols),
+                                      {&product, 1},
+                                      {.lengths = {&group_rows, 1}, .segments = runs},
+                                      true};
+        gemm::multiply_part(sum, out_rows, out_cols, job.bf16);
       }
     }
   });

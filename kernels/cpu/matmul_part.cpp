@@ -13,27 +13,26 @@ HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
 template <class Out>
-void multiply_bf16(gemm::Product<bfloat16, Out> const& product, gemm::Range rows, gemm::Range cols, Bf16Class bf16) {
+void multiply_bf16(gemm::Sum<bfloat16, Out> const& sum, gemm::Range rows, gemm::Range cols, Bf16Class bf16) {
 #if HWY_TARGET == HWY_AVX3
-  if (bf16 == Bf16Class::tiles && amx_usable()) return PartOfProduct<AmxEngine, bfloat16, Out>(product, rows, cols)();
+  if (bf16 == Bf16Class::tiles && amx_usable()) return PartOfProduct<AmxEngine, bfloat16, Out>(sum, rows, cols)();
 #endif
   if (bf16 == Bf16Class::tiles) {
-    PartOfProduct<TilesEngine, bfloat16, Out>(product, rows, cols)();
+    PartOfProduct<TilesEngine, bfloat16, Out>(sum, rows, cols)();
   } else {
-    PartOfProduct<PairsEngine, bfloat16, Out>(product, rows, cols)();
+    PartOfProduct<PairsEngine, bfloat16, Out>(sum, rows, cols)();
   }
 }
 
-void multiply_f32(gemm::Product<float, float> const& product, gemm::Range rows, gemm::Range cols) {
-  PartOfProduct<ChainEngine, float, float>(product, rows, cols)();
+void multiply_f32(gemm::Sum<float, float> const& sum, gemm::Range rows, gemm::Range cols) {
+  PartOfProduct<ChainEngine, float, float>(sum, rows, cols)();
 }
-void multiply_bf16_to_f32(gemm::Product<bfloat16, float> const& product, gemm::Range rows, gemm::Range cols,
-                          Bf16Class bf16) {
-  multiply_bf16(product, rows, cols, bf16);
+void multiply_bf16_to_f32(gemm::Sum<bfloat16, float> const& sum, gemm::Range rows, gemm::Range cols, Bf16Class bf16) {
+  multiply_bf16(sum, rows, cols, bf16);
 }
-void multiply_bf16_to_bf16(gemm::Product<bfloat16, bfloat16> const& product, gemm::Range rows, gemm::Range cols,
+void multiply_bf16_to_bf16(gemm::Sum<bfloat16, bfloat16> const& sum, gemm::Range rows, gemm::Range cols,
                            Bf16Class bf16) {
-  multiply_bf16(product, rows, cols, bf16);
+  multiply_bf16(sum, rows, cols, bf16);
 }
 
 gemm::TileShape tile_shape_f32() {
@@ -71,16 +70,16 @@ TileShape tile_shape<bfloat16>(Bf16Class bf16) {
 }
 
 template <>
-void multiply_part(Product<float, float> const& product, Range rows, Range cols, Bf16Class) {
-  HWY_DYNAMIC_DISPATCH(multiply_f32)(product, rows, cols);
+void multiply_part(Sum<float, float> const& sum, Range rows, Range cols, Bf16Class) {
+  HWY_DYNAMIC_DISPATCH(multiply_f32)(sum, rows, cols);
 }
 template <>
-void multiply_part(Product<bfloat16, float> const& product, Range rows, Range cols, Bf16Class bf16) {
-  HWY_DYNAMIC_DISPATCH(multiply_bf16_to_f32)(product, rows, cols, bf16);
+void multiply_part(Sum<bfloat16, float> const& sum, Range rows, Range cols, Bf16Class bf16) {
+  HWY_DYNAMIC_DISPATCH(multiply_bf16_to_f32)(sum, rows, cols, bf16);
 }
 template <>
-void multiply_part(Product<bfloat16, bfloat16> const& product, Range rows, Range cols, Bf16Class bf16) {
-  HWY_DYNAMIC_DISPATCH(multiply_bf16_to_bf16)(product, rows, cols, bf16);
+void multiply_part(Sum<bfloat16, bfloat16> const& sum, Range rows, Range cols, Bf16Class bf16) {
+  HWY_DYNAMIC_DISPATCH(multiply_bf16_to_bf16)(sum, rows, cols, bf16);
 }
 
 }  // namespace gemm

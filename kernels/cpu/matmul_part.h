@@ -10,8 +10,8 @@ namespace isotrain::kernels::gemm {
 template <class T>
 TileShape tile_shape(Bf16Class bf16);
 
-/// Rows `rows` and columns `cols` of a product, in the calling thread, which is in the contract's floating-point mode.
+/// Rows `rows` and columns `cols` of a sum, in the calling thread, which is in the contract's floating-point mode.
 template <class T, class Out>
-void multiply_part(Product<T, Out> const& product, Range rows, Range cols, Bf16Class bf16);
+void multiply_part(Sum<T, Out> const& sum, Range rows, Range cols, Bf16Class bf16);
 
 }  // namespace isotrain::kernels::gemm

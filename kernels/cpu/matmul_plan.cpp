@@ -1,6 +1,8 @@
 #include "kernels/cpu/matmul_plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 
 namespace isotrain::kernels::gemm {
 namespace {
@@ -11,39 +13,79 @@ std::int64_t round_up(std::int64_t x, std::int64_t unit) {
 
 }  // namespace
 
-int KCuts::num_runs() const {
-  return length == 0 ? 0 : static_cast<int>((length + run_length() - 1) / run_length());
+std::int64_t KCuts::length() const {
+  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+}
+
+int KCuts::num_runs_with_steps() const {
+  int count = 0;
+  for (int run = 0; run < num_runs(); ++run) count += run_length(run) > 0;
+  return count;
+}
+
+std::int64_t KCuts::run_length(int run) const {
+  auto const first = lengths.begin() + std::ptrdiff_t{run} * per_run;
+  return std::accumulate(first, first + per_run, std::int64_t{0});
 }
 
 KCursor::KCursor(KCuts const& cuts, std::int64_t pad, std::int64_t max_steps)
-    : cuts_(cuts), pad_(pad), max_steps_(max_steps) {
+    : cuts_(cuts), pad_(pad), max_steps_(max_steps), length_(cuts.length()) {
+  if (cuts.leaf > 0 || !cuts.segments.empty()) return;
   // Blocks of a run of even length, so that none is left over with a few steps.
-  std::int64_t const padded = round_up(cuts.run_length(), 32);
+  std::int64_t padded = 0, of_run = 0;
+  for (std::size_t i = 0; i < cuts.lengths.size(); ++i) {
+    of_run = round_up(cuts.lengths[i], pad) + (i % static_cast<std::size_t>(cuts.per_run) == 0 ? 0 : of_run);
+    padded = std::max(padded, round_up(of_run, 32));
+  }
   std::int64_t const blocks = std::max<std::int64_t>((padded + max_steps - 1) / max_steps, 1);
-  if (cuts.leaf == 0 && cuts.segments.empty()) max_steps_ = round_up((padded + blocks - 1) / blocks, 32);
+  max_steps_ = round_up((padded + blocks - 1) / blocks, 32);
+}
+
+int KCursor::run_with_steps(int run) const {
+  while (run < cuts_.num_runs() && cuts_.run_length(run) == 0) ++run;
+  return run < cuts_.num_runs() ? run : -1;
+}
+
+void KCursor::begin_run() {
+  run_ = run_with_steps(run_ + 1);
+  run_end_ = at_ + cuts_.run_length(run_);
+  product_ = static_cast<std::size_t>(run_) * static_cast<std::size_t>(cuts_.per_run);
+  at_in_product_ = 0;
+  // What the run completes waits where its place and the next one's part; what waits below is complete by then.
+  int const next = run_with_steps(run_ + 1);
+  auto const place = static_cast<unsigned>(run_);
+  level_ = next < 0 ? std::bit_width(place) : std::bit_width(place ^ static_cast<unsigned>(next)) - 1;
+  merges_ = waiting_ & ((1U << level_) - 1);
+  waiting_ = (waiting_ ^ merges_) | 1U << level_;
 }
 
 std::int64_t KCursor::segment_end() {
-  if (cuts_.leaf > 0) return std::min(run_end_, run_begin_ + ((at_ - run_begin_) / cuts_.leaf + 1) * cuts_.leaf);
-  if (cuts_.segments.empty()) return run_end_;
+  std::int64_t const end = cuts_.lengths[product_];
+  if (cuts_.leaf > 0) return std::min(end, (at_in_product_ / cuts_.leaf + 1) * cuts_.leaf);
+  if (cuts_.segments.empty()) return end;
   while (cuts_.segments[segment_ + 1] - cuts_.segments[0] <= at_) ++segment_;
-  return std::min(run_end_, cuts_.segments[segment_ + 1] - cuts_.segments[0]);
+  return std::min(end, cuts_.segments[segment_ + 1] - cuts_.segments[0]);
 }
 
 KBlock KCursor::next() {
   KBlock block;
   if (at_ == run_end_) {
-    ++run_;
-    run_begin_ = at_;
-    run_end_ = std::min(cuts_.length, at_ + cuts_.run_length());
+    begin_run();
+    block.begins_run = true;
   }
-  block.run = run_;
-  block.begins_run = at_ == run_begin_;
-  while (at_ < run_end_ && block.steps < max_steps_) {
-    std::int64_t const count = std::min(segment_end() - at_, max_steps_ - block.steps);
-    block.pieces[block.num_pieces++] = {at_, count};
+  block.level = level_;
+  block.merges = merges_;
+  while (at_ < run_end_ && block.steps < max_steps_ && block.num_pieces < KBlock::max_pieces) {
+    if (at_in_product_ == cuts_.lengths[product_]) {
+      ++product_;
+      at_in_product_ = 0;
+      continue;
+    }
+    std::int64_t const count = std::min(segment_end() - at_in_product_, max_steps_ - block.steps);
+    block.pieces[block.num_pieces++] = {product_, at_in_product_, count};
     block.steps += round_up(count, pad_);
     at_ += count;
+    at_in_product_ += count;
   }
   block.ends_run = at_ == run_end_;
   return block;

@@ -14,8 +14,9 @@ HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
 /// dshared of rows [begin, end); `dk` holds the rope parts only.
-template <class T>
-void sum_over_heads(Matrix<T> dshared, Heads<T const> dk, std::int64_t run, std::int64_t begin, std::int64_t end) {
+template <class T, class Out>
+HWY_INLINE void sum_over_heads(Matrix<Out> dshared, Heads<T const> dk, std::int64_t run, std::int64_t begin,
+                               std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
     for_blocks(dshared.cols, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
       Tree<F32x16> runs;
@@ -27,6 +28,17 @@ void sum_over_heads(Matrix<T> dshared, Heads<T const> dk, std::int64_t run, std:
       store_first(runs.total(), dshared.row(row) + i, n);
     });
   }
+}
+
+template <class T>
+void rounded_sum_over_heads(Matrix<T> dshared, Heads<T const> dk, std::int64_t run, std::int64_t begin,
+                            std::int64_t end) {
+  sum_over_heads(dshared, dk, run, begin, end);
+}
+template <class T>
+void partial_sum_over_heads(Matrix<float> dshared, Heads<T const> dk, std::int64_t run, std::int64_t begin,
+                            std::int64_t end) {
+  sum_over_heads(dshared, dk, run, begin, end);
 }
 
 }  // namespace isotrain::kernels::HWY_NAMESPACE
@@ -41,6 +53,21 @@ void check(Heads<K> k, Heads<Nope> nope, Matrix<Shared> shared) {
   expects(k.rows == nope.rows && k.rows == shared.rows && k.heads == nope.heads, "as many tokens and heads everywhere");
   expects(k.dim == nope.dim + shared.cols, "keys as wide as their two parts");
   expects(shared.col_stride == 1, "contiguous rows");
+}
+
+/// `sum` is one of the sums over heads above.
+template <class T, class Out, class Sum>
+void split_gradients(Cpu const& at, Heads<T> dnope, Matrix<Out> dshared, Heads<T const> dk, int slices, Sum sum) {
+  check(dk, dnope, dshared);
+  expects(slices >= 1 && dk.heads >= 1 && dk.heads % slices == 0, "slices of equally many heads");
+  at.parallel_for(dk.rows, rows_per_piece(dk.heads * dk.dim), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t head = 0; head < dk.heads; ++head) {
+        std::copy_n(dk.at(row, head), dnope.dim, dnope.at(row, head));
+      }
+      sum(dshared, dk.slice_dim(dnope.dim, dshared.cols), dk.heads / slices, row, row + 1);
+    }
+  });
 }
 
 }  // namespace
@@ -60,23 +87,21 @@ void mla_assemble_keys(Cpu const& at, Heads<T> k, Heads<T const> nope, Matrix<T 
 
 template <class T>
 void mla_split_key_gradients(Cpu const& at, Heads<T> dnope, Matrix<T> dshared, Heads<T const> dk, int slices) {
-  check(dk, dnope, dshared);
-  expects(slices >= 1 && dk.heads >= 1 && dk.heads % slices == 0, "slices of equally many heads");
-  at.parallel_for(dk.rows, rows_per_piece(dk.heads * dk.dim), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t head = 0; head < dk.heads; ++head) {
-        std::copy_n(dk.at(row, head), dnope.dim, dnope.at(row, head));
-      }
-      ISOTRAIN_DISPATCH(sum_over_heads<T>)
-      (dshared, dk.slice_dim(dnope.dim, dshared.cols), dk.heads / slices, row, row + 1);
-    }
-  });
+  split_gradients(at, dnope, dshared, dk, slices, ISOTRAIN_DISPATCH(rounded_sum_over_heads<T>));
+}
+
+template <class T>
+void mla_split_key_gradients_partial(Cpu const& at, Heads<T> dnope, Matrix<float> dshared_partial, Heads<T const> dk,
+                                     int slices) {
+  split_gradients(at, dnope, dshared_partial, dk, slices, ISOTRAIN_DISPATCH(partial_sum_over_heads<T>));
 }
 
 template void mla_assemble_keys(Cpu const&, Heads<float>, Heads<float const>, Matrix<float const>);
 template void mla_assemble_keys(Cpu const&, Heads<bfloat16>, Heads<bfloat16 const>, Matrix<bfloat16 const>);
 template void mla_split_key_gradients(Cpu const&, Heads<float>, Matrix<float>, Heads<float const>, int);
 template void mla_split_key_gradients(Cpu const&, Heads<bfloat16>, Matrix<bfloat16>, Heads<bfloat16 const>, int);
+template void mla_split_key_gradients_partial(Cpu const&, Heads<float>, Matrix<float>, Heads<float const>, int);
+template void mla_split_key_gradients_partial(Cpu const&, Heads<bfloat16>, Matrix<float>, Heads<bfloat16 const>, int);
 
 }  // namespace isotrain::kernels
 #endif  // HWY_ONCE

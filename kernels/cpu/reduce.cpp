@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/grain.h"
@@ -45,6 +48,16 @@ template <class T>
 void add_range(T* y, T const* a, T const* b, std::int64_t begin, std::int64_t end) {
   for_blocks(begin, end, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
     store_first(load_first(a + i, n) + load_first(b + i, n), y + i, n);
+  });
+}
+
+/// Types: std::pair of y's and the residual's.
+template <class Types>
+void add_rounded_range(typename Types::first_type* y, float const* sum, typename Types::second_type const* residual,
+                       std::int64_t begin, std::int64_t end) {
+  for_blocks(begin, end, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
+    F32x16 const x = load_first(sum + i, n);
+    store_first(residual ? x + load_first(residual + i, n) : x, y + i, n);
   });
 }
 
@@ -104,6 +117,28 @@ void add(Cpu const& at, std::span<T> y, std::span<T const> a, std::span<T const>
   });
 }
 
+template <class T, class R>
+void add_rounded(Cpu const& at, std::span<T> y, std::span<float const> sum, std::span<R const> residual) {
+  expects(sum.size() == y.size() && (residual.empty() || residual.size() == y.size()), "spans of one length");
+  using Types = std::pair<T, R>;
+  R const* const added = residual.empty() ? nullptr : residual.data();
+  at.parallel_for(length(y), elements_per_piece, [&](std::int64_t begin, std::int64_t end) {
+    ISOTRAIN_DISPATCH(add_rounded_range<Types>)(y.data(), sum.data(), added, begin, end);
+  });
+}
+
+template <class T>
+void bit_or(Cpu const& at, std::span<T> y, std::span<T const> x) {
+  expects(x.size() == y.size(), "spans of one length");
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
+  at.parallel_for(length(y), elements_per_piece, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      auto const both = static_cast<Bits>(std::bit_cast<Bits>(y[i]) | std::bit_cast<Bits>(x[i]));
+      y[i] = std::bit_cast<T>(both);
+    }
+  });
+}
+
 void scale(Cpu const& at, std::span<float> y, float factor) {
   at.parallel_for(length(y), elements_per_piece, [&](std::int64_t begin, std::int64_t end) {
     ISOTRAIN_DISPATCH(scale_range)(y.data(), factor, begin, end);
@@ -134,6 +169,13 @@ std::int64_t first_non_finite(Cpu const& at, std::span<float const> x) {
 
 template void add(Cpu const&, std::span<float>, std::span<float const>, std::span<float const>);
 template void add(Cpu const&, std::span<bfloat16>, std::span<bfloat16 const>, std::span<bfloat16 const>);
+template void add_rounded(Cpu const&, std::span<float>, std::span<float const>, std::span<float const>);
+template void add_rounded(Cpu const&, std::span<float>, std::span<float const>, std::span<bfloat16 const>);
+template void add_rounded(Cpu const&, std::span<bfloat16>, std::span<float const>, std::span<float const>);
+template void add_rounded(Cpu const&, std::span<bfloat16>, std::span<float const>, std::span<bfloat16 const>);
+template void bit_or(Cpu const&, std::span<float>, std::span<float const>);
+template void bit_or(Cpu const&, std::span<bfloat16>, std::span<bfloat16 const>);
+template void bit_or(Cpu const&, std::span<std::int32_t>, std::span<std::int32_t const>);
 
 }  // namespace isotrain::kernels
 #endif  // HWY_ONCE

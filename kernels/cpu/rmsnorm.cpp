@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/grain.h"
@@ -82,6 +83,20 @@ struct Columns {
   }
 };
 
+/// Continues the chains of the gain's gradient for columns [column, column + 16 Blocks) over rows [begin, end). `n`
+/// columns only if Blocks is 1.
+template <int Blocks, class T>
+HWY_INLINE void gain_chain(Columns<Blocks>& sum, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
+                           std::int64_t begin, std::int64_t end, std::int64_t column, std::int64_t n) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    F32x16 const factor = splat(rstd[row]);
+    for (int b = 0; b < Blocks; ++b) {
+      std::int64_t const i = column + b * block_lanes;
+      sum.block[b] = fused(load_first(dy.row(row) + i, n), load_first(x.row(row) + i, n) * factor, sum.block[b]);
+    }
+  }
+}
+
 /// Columns [column, column + 16 Blocks) of the gain's gradient, fewer than that only if Blocks is 1.
 template <int Blocks, class T>
 void backward_gain_columns(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
@@ -92,13 +107,7 @@ void backward_gain_columns(float* dgain, Matrix<T const> dy, Matrix<T const> x, 
     for (std::int64_t first = sample; first < sample + sample_rows; first += run) {
       Columns<Blocks> sum;
       for (auto& block : sum.block) block = splat(0);
-      for (std::int64_t row = first; row < std::min(first + run, sample + sample_rows); ++row) {
-        F32x16 const factor = splat(rstd[row]);
-        for (int b = 0; b < Blocks; ++b) {
-          std::int64_t const i = column + b * block_lanes;
-          sum.block[b] = fused(load_first(dy.row(row) + i, n), load_first(x.row(row) + i, n) * factor, sum.block[b]);
-        }
-      }
+      gain_chain(sum, dy, x, rstd, first, std::min(first + run, sample + sample_rows), column, n);
       runs.add(sum);
     }
     Columns<Blocks> const total = runs.total();
@@ -109,16 +118,32 @@ void backward_gain_columns(float* dgain, Matrix<T const> dy, Matrix<T const> x, 
   }
 }
 
+/// body(std::integral_constant<int, Blocks>, first, count) for groups of Blocks blocks of columns [begin, end).
+template <class Body>
+HWY_INLINE void for_wide_blocks(std::int64_t begin, std::int64_t end, Body const& body) {
+  constexpr std::integral_constant<int, 8> wide;
+  std::int64_t column = begin;
+  for (; column + wide * block_lanes <= end; column += wide * block_lanes) body(wide, column, wide * block_lanes);
+  for_blocks(column, end, [&](std::int64_t i, std::int64_t n) { body(std::integral_constant<int, 1>(), i, n); });
+}
+
 template <class T>
 void backward_gain_range(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
                          std::int64_t sample_rows, std::int64_t run, std::int64_t begin, std::int64_t end) {
-  constexpr int wide = 8;
-  std::int64_t column = begin;
-  for (; column + wide * block_lanes <= end; column += wide * block_lanes) {
-    backward_gain_columns<wide>(dgain, dy, x, rstd, sample_rows, run, column, wide * block_lanes);
-  }
-  for_blocks(column, end, [&](std::int64_t i, std::int64_t n) {
-    backward_gain_columns<1>(dgain, dy, x, rstd, sample_rows, run, i, n);
+  for_wide_blocks(begin, end, [&](auto blocks, std::int64_t column, std::int64_t count) {
+    backward_gain_columns<blocks>(dgain, dy, x, rstd, sample_rows, run, column, count);
+  });
+}
+
+template <class T>
+void gain_chain_range(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd, std::int64_t begin,
+                      std::int64_t end) {
+  for_wide_blocks(begin, end, [&](auto blocks, std::int64_t column, std::int64_t count) {
+    std::int64_t const n = blocks == 1 ? count : block_lanes;
+    Columns<blocks> sum;
+    for (int b = 0; b < blocks; ++b) sum.block[b] = load_first(dgain + column + b * block_lanes, n);
+    gain_chain(sum, dy, x, rstd, 0, x.rows, column, n);
+    for (int b = 0; b < blocks; ++b) store_first(sum.block[b], dgain + column + b * block_lanes, n);
   });
 }
 
@@ -180,6 +205,15 @@ void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const
   });
 }
 
+template <class T>
+void rmsnorm_backward_gain_chain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
+                                 std::span<float const> rstd) {
+  check<T>(x, dy, rstd.size(), dgain.size());
+  at.parallel_for(x.cols, 128, [&](std::int64_t begin, std::int64_t end) {
+    ISOTRAIN_DISPATCH(gain_chain_range<T>)(dgain.data(), dy, x, rstd.data(), begin, end);
+  });
+}
+
 template void rmsnorm_forward(Cpu const&, Matrix<float>, std::span<float>, Matrix<float const>, std::span<float const>,
                               float);
 template void rmsnorm_forward(Cpu const&, Matrix<bfloat16>, std::span<float>, Matrix<bfloat16 const>,
@@ -196,6 +230,10 @@ template void rmsnorm_backward_gain(Cpu const&, std::span<float>, Matrix<float c
                                     std::span<float const>, std::int64_t, int);
 template void rmsnorm_backward_gain(Cpu const&, std::span<float>, Matrix<bfloat16 const>, Matrix<bfloat16 const>,
                                     std::span<float const>, std::int64_t, int);
+template void rmsnorm_backward_gain_chain(Cpu const&, std::span<float>, Matrix<float const>, Matrix<float const>,
+                                          std::span<float const>);
+template void rmsnorm_backward_gain_chain(Cpu const&, std::span<float>, Matrix<bfloat16 const>, Matrix<bfloat16 const>,
+                                          std::span<float const>);
 
 }  // namespace isotrain::kernels
 #endif  // HWY_ONCE

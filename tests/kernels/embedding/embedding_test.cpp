@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "tests/support/kernel_test.h"
 
@@ -87,11 +88,44 @@ TYPED_TEST(EmbeddingTest, BackwardDoesNotDependOnTheMicroBatch) {
   EXPECT_TRUE(same_bits(cut, whole));
 }
 
+/// The vocabulary cut over ranks: what each adds, put together, is what one does with all of it.
+TYPED_TEST(EmbeddingTest, PartsOfTheVocabularyAreTheWhole) {
+  using T = TypeParam;
+  constexpr std::int64_t d = 33;
+  auto const token = tokens(60);
+  auto const table = random_values<T>(vocabulary * d, 1), dy = random_values<T>(60 * d, 2);
+  auto const start = random_values<float>(vocabulary * d, 3);
+  std::vector<T> whole(60 * d);
+  embedding_forward<T>(Cpu(1), {whole.data(), 60, d}, {table.data(), vocabulary, d}, token);
+  auto const whole_gradient = backward(Cpu(1), dy, token, d, 0, start);
+  on_every_place([&](Cpu const& at) {
+    auto gradient = start;
+    std::vector<T> y(60 * d);
+    for (auto const& [begin, end] : {std::pair{0, 4}, {4, 4}, {4, 10}, {10, 11}}) {
+      auto local = token;
+      for (auto& t : local) t = t >= begin && t < end ? t - begin : absent_token;
+      std::vector<T> part(60 * d, from_float<T>(7));
+      embedding_forward<T>(at, {part.data(), 60, d}, {table.data() + begin * d, end - begin, d}, local);
+      for (std::int64_t i = 0; i < 60 * d; ++i) {
+        if (local[i / d] == absent_token) {
+          ASSERT_TRUE(same_bits<T>({part[i]}, {T{}}));
+        } else {
+          y[i] = part[i];
+        }
+      }
+      embedding_backward<T>(at, {gradient.data() + begin * d, end - begin, d}, {dy.data(), 60, d}, local);
+    }
+    EXPECT_TRUE(same_bits(y, whole));
+    EXPECT_TRUE(same_bits(gradient, whole_gradient));
+  });
+  EXPECT_FALSE(same_bits(start, whole_gradient));  // the comparison can fail
+}
+
 TYPED_TEST(EmbeddingTest, NothingAndRefusals) {
   using T = TypeParam;
   std::vector<T> data(vocabulary * 4);
   std::vector<float> gradient(vocabulary * 4);
-  std::vector<std::int32_t> const none, two = {1, 2}, high = {1, vocabulary}, negative = {-1, 1};
+  std::vector<std::int32_t> const none, two = {1, 2}, high = {1, vocabulary}, negative = {-2, 1};
   Matrix<T> const table(data.data(), vocabulary, 4), y(data.data(), 2, 4), wide(data.data(), 2, 5),
       empty(nullptr, 0, 4);
   Matrix<float> const dtable(gradient.data(), vocabulary, 4);

@@ -235,12 +235,14 @@ TEST(MatmulSum, AStepAllocatesNothing) {
   std::vector<float> c(300 * 200);
   std::vector<std::int64_t> const offsets{0, 100, 300};
   float const* const weights[] = {in.memory_b.data(), in.memory_b.data()};
+  Product<float> const products[] = {{in.a, in.b}, {in.a, in.b}};
   auto const step = [&] {
     Matrix<float> const view(c.data(), 300, 200);
     matmul(Cpu(2), view, in.a, in.b);
     matmul(Cpu(2), view, in.a, in.b, Accumulate::no, {.slices = 8});
     matmul(Cpu(2), view, in_bf16.a, in_bf16.b, Accumulate::yes);
     matmul(Cpu(2, Bf16Class::pairs), view, in_bf16.a, in_bf16.b, Accumulate::yes, {.leaf = 3});
+    matmul_sliced<float, float>(Cpu(2), view, products, 2);
     grouped_matmul<float, float>(Cpu(2), view, in.a, weights, offsets);
   };
   step();

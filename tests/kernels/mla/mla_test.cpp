@@ -86,6 +86,48 @@ TYPED_TEST(MlaTest, SharedGradientIsSummedInTheStatedOrder) {
   }
 }
 
+/// Ranks with parts of the heads: fp32 subtrees that add up to what one rank rounds.
+TYPED_TEST(MlaTest, PartsOfTheHeadsAreSubtrees) {
+  using T = TypeParam;
+  constexpr std::int64_t dn = 16, dr = 18, d = dn + dr;
+  auto const dk = random_values<T>(rows * heads * d, 1);
+  constexpr int slices = 4;
+  auto const whole = split(Cpu(1), dk, dn, dr, slices, 0);
+  on_every_place([&](Cpu const& at) {
+    for (int const ranks : {1, 2, 4}) {
+      std::int64_t const own = heads / ranks;
+      Padded<T> k(rows * heads, d, 1, dk), nope(rows * heads, dn, 1);
+      std::vector<std::vector<float>> parts;
+      for (int rank = 0; rank < ranks; ++rank) {
+        auto of_rank = [&](auto all) {
+          all.data = all.at(0, rank * own);
+          all.heads = own;
+          return all;
+        };
+        Padded<float> part(rows, dr, 1);
+        mla_split_key_gradients_partial<T>(at, of_rank(as_heads(nope)), part.view(), of_rank(as_heads(k)),
+                                           slices / ranks);
+        EXPECT_TRUE(part.padding_is_untouched());
+        parts.push_back(part.values());
+      }
+      EXPECT_TRUE(same_bits(nope.values(), whole.nope));
+      std::vector<T> shared;
+      float first_part = 0;
+      for (std::size_t i = 0; i < whole.shared.size(); ++i) {
+        std::vector<float> sums;
+        for (auto const& part : parts) sums.push_back(part[i]);
+        for (std::size_t distance = 1; distance < sums.size(); distance *= 2) {
+          for (std::size_t s = 0; s + distance < sums.size(); s += 2 * distance) sums[s] = sums[s] + sums[s + distance];
+        }
+        shared.push_back(from_float<T>(sums[0]));
+        first_part = std::max(first_part, std::abs(parts[0][i] - to_float(from_float<T>(parts[0][i]))));
+      }
+      EXPECT_TRUE(same_bits(shared, whole.shared)) << ranks;
+      EXPECT_EQ(first_part > 0, sizeof(T) == 2) << "partial sums are not rounded";
+    }
+  });
+}
+
 TEST(Mla, SlicesChangeTheBits) {
   auto const dk = random_values<float>(rows * heads * 24, 1);
   EXPECT_FALSE(split(Cpu(1), dk, 16, 8, 1, 0) == split(Cpu(1), dk, 16, 8, 4, 0));

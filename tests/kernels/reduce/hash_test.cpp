@@ -30,6 +30,28 @@ TEST(Hash, IsTheStatedSum) {
   }
 }
 
+TEST(Hash, OfBfloat16IsTheStatedSum) {
+  for (std::int64_t const n : {0, 1, 15, 16, 33, 70000}) {
+    auto const x = random_values<bfloat16>(n, 1);
+    for (std::uint64_t const first : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 20}) {
+      std::uint64_t expected = 0;
+      for (std::int64_t i = 0; i < n; ++i) expected += hash_mix(first + i, x[i].bits);
+      on_every_place([&](Cpu const& at) { EXPECT_EQ(kernels::hash(at, x, first), expected) << n; });
+    }
+  }
+  // Rows of a tensor on several ranks; and every bit counts.
+  auto const x = random_values<bfloat16>(12 * 33, 1);
+  std::span<bfloat16 const> const all(x);
+  std::uint64_t const whole = kernels::hash(Cpu(2), all, 0);
+  EXPECT_EQ(kernels::hash(Cpu(1), all.subspan(5 * 33), 5 * 33) + kernels::hash(Cpu(1), all.first(5 * 33), 0), whole);
+  EXPECT_NE(kernels::hash(Cpu(1), all.subspan(5 * 33), 0) + kernels::hash(Cpu(1), all.first(5 * 33), 0), whole);
+  for (int bit = 0; bit < 16; ++bit) {
+    auto y = x;
+    y[77].bits = static_cast<std::uint16_t>(y[77].bits ^ 1u << bit);
+    EXPECT_NE(kernels::hash(Cpu(1), y, 0), whole) << bit;
+  }
+}
+
 /// The fingerprint of a run is in checkpoints and tests: it must not change by accident.
 TEST(Hash, PinnedValues) {
   EXPECT_EQ(hash_mix(0, 0), 16294208416658607535u);

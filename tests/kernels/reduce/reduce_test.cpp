@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
+#include <type_traits>
 
 #include "tests/support/kernel_test.h"
 
@@ -88,6 +89,67 @@ TYPED_TEST(AddTest, RoundsOnce) {
   std::vector<T> two(2), three(3);
   EXPECT_THROW(add<T>(Cpu(1), two, two, three), std::logic_error);
   EXPECT_THROW(add<T>(Cpu(1), three, two, three), std::logic_error);
+}
+
+template <class T, class R>
+void test_add_rounded() {
+  for (std::int64_t const n : sizes) {
+    auto const sum = random_values<float>(n, 1);
+    auto const residual = random_values<R>(n, 2);
+    std::vector<T> added, rounded, twice;
+    for (std::int64_t i = 0; i < n; ++i) {
+      added.push_back(from_float<T>(sum[i] + to_float(residual[i])));
+      rounded.push_back(from_float<T>(sum[i]));
+      twice.push_back(from_float<T>(to_float(rounded.back()) + to_float(residual[i])));
+    }
+    EXPECT_TRUE(n < 1000 || sizeof(T) == 4 || !same_bits(added, twice));  // rounding twice shows
+    on_every_place([&](Cpu const& at) {
+      std::vector<T> y(n);
+      add_rounded<T, R>(at, y, sum, residual);
+      EXPECT_TRUE(same_bits(y, added)) << n;
+      add_rounded<T, R>(at, y, sum, {});
+      EXPECT_TRUE(same_bits(y, rounded)) << n;
+      if constexpr (std::is_same_v<T, R>) {
+        auto in_place = residual;
+        add_rounded<T, R>(at, in_place, sum, in_place);
+        EXPECT_TRUE(same_bits(in_place, added)) << n;
+      }
+    });
+  }
+  std::vector<T> two(2);
+  std::vector<R> three(3);
+  std::vector<float> sum_of_two(2), sum_of_three(3);
+  EXPECT_THROW((add_rounded<T, R>(Cpu(1), two, sum_of_two, three)), std::logic_error);
+  EXPECT_THROW((add_rounded<T, R>(Cpu(1), two, sum_of_three, {})), std::logic_error);
+}
+
+TEST(AddRounded, AddsInFp32AndRoundsOnce) {
+  test_add_rounded<float, float>();
+  test_add_rounded<float, bfloat16>();
+  test_add_rounded<bfloat16, float>();
+  test_add_rounded<bfloat16, bfloat16>();
+}
+
+TYPED_TEST(AddTest, BitOrPutsPartsTogether) {
+  using T = TypeParam;
+  for (std::int64_t const n : sizes) {
+    auto whole = random_values<T>(n, 1);
+    if (n > 3) whole[1] = from_float<T>(-0.0F), whole[2] = from_float<T>(nan), whole[3] = from_float<T>(-infinity);
+    on_every_place([&](Cpu const& at) {
+      std::vector<T> y(n), x(n);
+      for (std::int64_t i = 0; i < n; ++i) (i % 3 ? y : x)[i] = whole[i];
+      bit_or<T>(at, y, x);
+      EXPECT_TRUE(same_bits(y, whole)) << n;
+    });
+  }
+  std::vector<T> two(2), three(3);
+  EXPECT_THROW(bit_or<T>(Cpu(1), two, three), std::logic_error);
+}
+
+TEST(BitOr, OfIntegers) {
+  std::vector<std::int32_t> y = {1, -8, 0, 5};
+  bit_or<std::int32_t>(Cpu(1), y, std::vector<std::int32_t>{2, 3, 0, 4});
+  EXPECT_EQ(y, (std::vector<std::int32_t>{3, -5, 0, 5}));
 }
 
 TEST(Elementwise, AddScaleAndZero) {

@@ -203,6 +203,36 @@ TYPED_TEST(RmsnormTest, GainGradientDoesNotDependOnTheMicroBatch) {
   EXPECT_TRUE(same_bits(dgain, whole.dgain));
 }
 
+TYPED_TEST(RmsnormTest, GainChainGoesOverTheTokensInOrder) {
+  using T = TypeParam;
+  for (std::int64_t const cols : {1, 16, 37, 145, 300}) {
+    Inputs<T> const in({24, cols});
+    auto const rstd = in.run(Cpu(1)).rstd;
+    std::vector<float> const start = random_values<float>(cols, 4);
+    auto expected = start, reversed = start;
+    for (std::int64_t n = 0; n < 24; ++n) {
+      for (std::int64_t j = 0; j < cols; ++j) {
+        std::int64_t const i = n * cols + j, last = (23 - n) * cols + j;
+        expected[j] = std::fma(to_float(in.dy[i]), to_float(in.x[i]) * rstd[n], expected[j]);
+        reversed[j] = std::fma(to_float(in.dy[last]), to_float(in.x[last]) * rstd[23 - n], reversed[j]);
+      }
+    }
+    EXPECT_TRUE(cols < 16 || !same_bits(expected, reversed));  // the order matters for these numbers
+    on_every_place([&](Cpu const& at) {
+      for (std::int64_t const step : {1, 7, 24}) {
+        Padded<T> dy(24, cols, 1, in.dy), x(24, cols, 16, in.x);
+        auto dgain = start;
+        for (std::int64_t n = 0; n < 24; n += step) {
+          std::int64_t const rows = std::min<std::int64_t>(step, 24 - n);
+          rmsnorm_backward_gain_chain<T>(at, dgain, dy.view().slice_rows(n, rows), x.view().slice_rows(n, rows),
+                                         std::span(rstd).subspan(n, rows));
+        }
+        EXPECT_TRUE(same_bits(dgain, expected)) << cols << " " << step;
+      }
+    });
+  }
+}
+
 TYPED_TEST(RmsnormTest, InputGradientMayOverwriteTheOutputGradient) {
   Inputs<TypeParam> const in({5, 37});
   auto const expected = in.run(Cpu(1));
@@ -219,6 +249,7 @@ TYPED_TEST(RmsnormTest, NothingAndNotANumber) {
   Matrix<T> const none(nullptr, 0, 4);
   rmsnorm_forward<T>(Cpu(1), none, rstd, none, gain, epsilon);
   rmsnorm_backward_gain<T>(Cpu(1), dgain, none, none, rstd, 1, 1);
+  rmsnorm_backward_gain_chain<T>(Cpu(1), dgain, none, none, rstd);
   EXPECT_TRUE(same_bits(dgain, std::vector<float>(4, 0.25F)));
 
   std::vector<T> x(8, from_float<T>(1.0F)), y(8);
@@ -241,6 +272,8 @@ TYPED_TEST(RmsnormTest, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(rmsnorm_backward_input<T>(Cpu(1), m, wide, m, two, four), std::logic_error);
   EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), four, m, m, two, 3, 1), std::logic_error);
   EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), four, m, m, two, 2, 0), std::logic_error);
+  EXPECT_THROW(rmsnorm_backward_gain_chain<T>(Cpu(1), two, m, m, two), std::logic_error);
+  EXPECT_THROW(rmsnorm_backward_gain_chain<T>(Cpu(1), four, m, wide, two), std::logic_error);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "lib/base/error.h"
 
@@ -61,14 +62,14 @@ TEST_F(SelfCheck, FingerprintTellsClassesPrecisionsAndModelsApart) {
 
 /// Checks a product that breaks a rule; returns the message of the error, "" if it passed.
 template <class Wrong>
-std::string message(Wrong const& wrong, int threads = 2) {
+std::string message(Wrong const& wrong, int threads = 2, MatmulSum sum = {}) {
   CheckedProducts checked;
   checked.fp32 = [&](Cpu const& at, Matrix<float> c, Matrix<float const> a, Matrix<float const> b,
                      Accumulate accumulate, MatmulSum sum) {
     CheckedProducts{}.fp32(at, c, a, b, accumulate, sum);
     wrong(at, c, a, b, accumulate, sum);
   };
-  std::vector<ProductShape> const products = {{"gate", 70, 160, ProductInput::fp32, {}}};
+  std::vector<ProductShape> const products = {{"gate", 70, 160, ProductInput::fp32, sum}};
   try {
     numerics_selfcheck(Cpu(threads), products, checked);
   } catch (Error const& error) {
@@ -123,6 +124,37 @@ TEST_F(SelfCheck, FindsBitsThatDependOnTheCall) {
     if (c.rows == 5) change(c);
   });
   EXPECT_NE(text.find("first columns of 70"), std::string::npos) << text;
+}
+
+TEST_F(SelfCheck, FindsSlicesThatAreNotSummedAsATree) {
+  auto const chain = [](Cpu const& at, auto c, auto a, auto b, Accumulate, MatmulSum) { matmul(at, c, a, b); };
+  EXPECT_EQ(message([](Cpu const&, auto, auto, auto, Accumulate, MatmulSum) {}, 2, {.slices = 4}), "");
+  EXPECT_NE(message(chain, 2, {.slices = 4}).find("scalar definition"), std::string::npos);
+}
+
+template <class T>
+void test_product_of_model(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t k = 133;
+  std::vector<T> a, b;
+  for (std::int64_t i = 0; i < rows * k; ++i) a.push_back(from_float<T>(std::sin(static_cast<float>(i * i % 1009))));
+  for (std::int64_t i = 0; i < columns * k; ++i) b.push_back(from_float<T>(std::cos(static_cast<float>(i * i % 2003))));
+  Matrix<T const> const left(a.data(), rows, k), right(b.data(), k, columns, 1, k);
+  std::vector<float> got(static_cast<std::size_t>(rows * columns)), wanted(got.size()), uncut(got.size());
+  for (int const slices : {1, 3, 4, 100}) {
+    MatmulSum const sum{.slices = slices};
+    product_of_model<T>(Cpu(), {got.data(), rows, columns}, left, right, Accumulate::no, sum);
+    matmul(Cpu(), Matrix<float>(wanted.data(), rows, columns), left, right, Accumulate::no, sum);
+    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0) << slices;
+  }
+  matmul(Cpu(), Matrix<float>(uncut.data(), rows, columns), left, right);
+  EXPECT_NE(std::memcmp(got.data(), uncut.data(), got.size() * sizeof(float)), 0);
+}
+
+TEST_F(SelfCheck, ChecksTheProductOfPieces) {
+  for (std::int64_t const columns : {40, 3000}) {  // copied, and too large for it
+    test_product_of_model<float>(17, columns);
+    test_product_of_model<bfloat16>(17, columns);
+  }
 }
 
 TEST_F(SelfCheck, RefusesEmptyProducts) {
