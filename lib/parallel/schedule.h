@@ -93,9 +93,8 @@ std::vector<ScheduleItem> make_schedule(ScheduleSpec const& spec, int stage);
 std::vector<std::vector<ScheduleItem>> make_schedules(ScheduleSpec const& spec);
 
 /// How many messages that nobody has received yet there must be room for, for each (from, to, activations or
-/// gradients): before a stage computes the next one, it may wait until fewer are under way, and nothing deadlocks. 1,
-/// but for interleaved with an M above P that is no multiple of it, where the longest round has G micro-batches: G - P
-/// + 1.
+/// gradients): before a stage computes the next one, it may wait until fewer are under way, and nothing deadlocks.
+/// 1; for interleaved with longest rounds of G > P micro-batches (M above P and no multiple of it), G - P + 1.
 int num_messages_under_way(ScheduleSpec const& spec);
 
 }  // namespace isotrain
