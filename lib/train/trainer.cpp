@@ -41,7 +41,7 @@ Trainer<T>::Trainer(TrainPlan const& plan, Cpu at, Communicator const& comm)
       model_(at, plan.config, plan.model, table_, memory_.layout().model, memory_.buffers(), memory_.weights(table_)),
       lane_sum_(lanes_, plan.settings.repro.lanes, memory_.lane_gradients()),
       reduction_(comm, plan.settings.repro.lanes, lanes_of_ranks_, flat_offsets(table_, comm.size())),
-      optimizer_(optimizer_settings(plan.settings), table_, range_, memory_[memory_.layout().optimizer.block_sums]) {
+      optimizer_(optimizer_settings(plan.settings), table_, {range_}) {
   auto const& s = plan.settings;
   double const stddev = s.model.init_std > 0 ? s.model.init_std : plan.config.initializer_range;
   initialize(table_, memory_.optimizer_state().weight, range_, static_cast<std::uint64_t>(s.train.seed), stddev);
@@ -66,7 +66,7 @@ StepOutcome Trainer<T>::step() {
   Losses const losses = gather_losses(samples);
   if (!std::isfinite(losses.token + losses.balance)) report_non_finite("loss", samples);
   auto const update =
-      optimizer_.step(at_, comm_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient], {});
+      optimizer_.step(at_, comm_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient]);
   if (!update.finite()) report_non_finite("gradient", samples);
   publish_weights();
   double const max_violation = balance_experts();
@@ -203,7 +203,7 @@ void Trainer<T>::report_non_finite(std::string const& what, std::int64_t samples
       }
     }
   });
-  auto const found = find_non_finite(at_, comm_, table_, range_, memory_[memory_.layout().gradient]);
+  auto const found = find_non_finite(at_, comm_, table_, {range_}, memory_[memory_.layout().gradient]);
   std::string const where = found ? "gradient of " + found->parameter + ", element " + std::to_string(found->element)
                                   : what + " alone, all activations and gradients are finite";
   throw AgreedError(step + "NaN or infinity in the " + where, "",
