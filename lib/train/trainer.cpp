@@ -250,10 +250,10 @@ std::filesystem::path Trainer<T>::save(std::filesystem::path const& folder, io::
   }
   auto const state = memory_.optimizer_state();
   auto const total = static_cast<std::uint64_t>(table_.flat_size());
-  auto const begin = static_cast<std::uint64_t>(range_.begin);
-  std::vector<io::FlatSpan> const spans{
-      {"master", total, begin, state.weight}, {"adam_m", total, begin, state.m}, {"adam_v", total, begin, state.v}};
-  return io::write_checkpoint(comm_, folder, std::move(header), spans,
+  std::vector<io::FlatRuns> const flat{{"master", total, {range_}, state.weight},
+                                       {"adam_m", total, {range_}, state.m},
+                                       {"adam_v", total, {range_}, state.v}};
+  return io::write_checkpoint(comm_, folder, std::move(header), flat,
                               {.keep = static_cast<int>(plan_.settings.checkpoint.keep), .threads = at_.threads()});
 }
 
@@ -262,10 +262,9 @@ void Trainer<T>::restore(io::CheckpointReader const& checkpoint) {
   auto const& header = checkpoint.header();
   auto const state = memory_.optimizer_state();
   run_collectively(comm_, [&] {
-    auto const begin = static_cast<std::uint64_t>(range_.begin);
-    checkpoint.read("master", begin, state.weight);
-    checkpoint.read("adam_m", begin, state.m);
-    checkpoint.read("adam_v", begin, state.v);
+    checkpoint.read("master", std::vector{range_}, state.weight);
+    checkpoint.read("adam_m", std::vector{range_}, state.m);
+    checkpoint.read("adam_v", std::vector{range_}, state.v);
     std::ranges::copy(stored_router_biases(header, plan_.config), model_.router_biases().begin());
   });
   step_ = static_cast<std::int64_t>(header.step);
