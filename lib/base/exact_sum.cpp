@@ -26,7 +26,7 @@ void ExactSum::carry() {
 
 std::span<std::int64_t> ExactSum::words() {
   carry();
-  terms_ = max_terms;  // the caller may add up to 2^29 times 2^32 to each limb
+  terms_ = max_terms;  // the caller may add up to 2^28 times 2^32 to each limb
   return words_;
 }
 

@@ -23,7 +23,7 @@ class ExactSum {
   /// both infinities were added, else the infinity that was.
   double value() const;
 
-  /// The whole state, so that ranks can add theirs element by element, at most 2^29 of them:
+  /// The whole state, so that ranks can add theirs element by element, at most 2^28 of them:
   ///   comm.sum(total.words()); total.value();
   std::span<std::int64_t> words();
 
@@ -39,7 +39,7 @@ class ExactSum {
   void carry();
 
   std::array<std::int64_t, num_words> words_{};  // limbs, lowest first, then how often each Special came
-  std::int64_t terms_ = 0;                       // no limb is beyond 2^33 times this
+  std::int64_t terms_ = 0;                       // no limb is beyond 2^32 times this
 };
 
 inline void ExactSum::add(double x) {
