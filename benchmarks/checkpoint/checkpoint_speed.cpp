@@ -88,7 +88,9 @@ void run(Communicator const& comm, std::string const& folder, std::uint64_t mib,
     header.index.push_back(
         {"model.layers." + std::to_string(t) + ".weight", {64, 64}, "float32", 4096 * (t % blocks), 4096});
   }
-  std::vector<io::FlatSpan> const spans = {{io::weights_dataset, 4096 * blocks, part.begin, part.data}};
+  auto const begin = static_cast<std::int64_t>(part.begin);
+  std::vector<io::FlatRuns> const flat = {
+      {io::weights_dataset, 4096 * blocks, {{begin, begin + static_cast<std::int64_t>(part.data.size())}}, part.data}};
   io::CheckpointOptions options;
   options.threads = threads;
   auto const raw = folder + "/plain";
@@ -98,7 +100,7 @@ void run(Communicator const& comm, std::string const& folder, std::uint64_t mib,
     plain_write.push_back(seconds(comm, [&] { plain(comm, raw, part, Direction::write); }));
     plain_read.push_back(seconds(comm, [&] { plain(comm, raw, part, Direction::read); }));
     if (comm.rank() == 0) unlink(raw.c_str());
-    our_write.push_back(seconds(comm, [&] { io::write_checkpoint(comm, folder, header, spans, options); }));
+    our_write.push_back(seconds(comm, [&] { io::write_checkpoint(comm, folder, header, flat, options); }));
     our_read.push_back(
         seconds(comm, [&] { io::CheckpointReader(checkpoint).read(io::weights_dataset, part.begin, part.data); }));
     if (comm.rank() == 0) unlink(checkpoint.c_str());

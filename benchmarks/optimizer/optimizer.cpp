@@ -1,5 +1,5 @@
-// Does the optimizer run at the speed of memory? Times one AdamW step (gradient norm, clipping, update, bf16 weights)
-// of one rank and, in turns, a plain triad a = b + s c over as much memory. Run: benchmark_optimizer [threads]
+// Does the optimizer run at the speed of memory? Times one AdamW step (gradient norm, clipping, update) of one rank
+// and, in turns, a plain triad a = b + s c over as much memory. Run: benchmark_optimizer [threads]
 
 #include <algorithm>
 #include <cstdio>
@@ -35,40 +35,36 @@ void measure(Cpu const& at, Communicator const& self, std::int64_t millions) {
                               {.name = "gain", .shape = {1024}, .segment = Segment::fp32, .decay = false}});
   FlatRange const range = flat_range(table, 1, 0);
   BufferPlan plan;
-  auto const names = OptimizerBuffers::plan(plan, table, range);
+  auto const names = OptimizerBuffers::plan(plan, {range});
   auto const gradient_id = plan.add<float>("gradients", "gradient", range.size());
-  auto const compute_id = plan.add<bfloat16>("weights", "matrices", table.matrix_size());
   Buffers const buffers(plan);
   OptimizerState const state = names.state(buffers);
   std::span<float> const gradient = buffers[gradient_id];
   std::fill(gradient.begin(), gradient.end(), 1e-3F);
-  AdamW adamw({}, table, range, buffers[names.block_sums]);
+  AdamW adamw({}, table, {range});
 
-  std::vector<double> fp32, bf16, triads;
+  std::vector<double> steps, triads;
   for (int round = -1; round < 9; ++round) {
-    double const f = seconds([&] { adamw.step(at, self, round + 2, 1e-4, state, gradient, {}); });
-    double const h = seconds([&] { adamw.step(at, self, round + 2, 1e-4, state, gradient, buffers[compute_id]); });
-    double const t = seconds([&] { triad(at, state.weight, state.m, state.v); });
+    double const step = seconds([&] { adamw.step(at, self, round + 2, 1e-4, state, gradient); });
+    double const copy = seconds([&] { triad(at, state.weight, state.m, state.v); });
     if (round < 0) continue;
-    fp32.push_back(f);
-    bf16.push_back(h);
-    triads.push_back(t);
+    steps.push_back(step);
+    triads.push_back(copy);
   }
   auto const elements = static_cast<double>(range.size());
-  // Norm: reads g. Update: reads g, w, m, v, writes w, m, v and the bf16 weights. Memory that is only written is read
-  // first too, by the processor: the bf16 weights and the triad's a.
-  double const rate32 = elements * 32 / median(fp32) * 1e-9;
-  double const rate16 = elements * 36 / median(bf16) * 1e-9;
+  // Norm: reads g. Update: reads g, w, m, v, writes w, m, v. The triad's a is only written, but read first too, by the
+  // processor.
+  double const rate = elements * 32 / median(steps) * 1e-9;
   double const memory = elements * 16 / median(triads) * 1e-9;
-  std::printf("%10lld M %10.2f %8.2f %7.2f %10.2f %8.2f %7.2f %12.2f\n", static_cast<long long>(millions),
-              median(fp32) * 1e3, rate32, rate32 / memory, median(bf16) * 1e3, rate16, rate16 / memory, memory);
+  std::printf("%10lld M %10.2f %8.2f %7.2f %12.2f\n", static_cast<long long>(millions), median(steps) * 1e3, rate,
+              rate / memory, memory);
 }
 
 int run(MpiSession const& session, int threads) {
   Cpu const at(threads);
   std::printf("%s, %s, %d thread(s); medians of 9; share: of the triad's bytes a second\n", processor_name().c_str(),
               isa_name().c_str(), threads);
-  std::printf("parameters    fp32 ms     GB/s   share    bf16 ms     GB/s   share   triad GB/s\n");
+  std::printf("parameters         ms     GB/s   share   triad GB/s\n");
   for (std::int64_t const millions : {1, 16, 64}) measure(at, session.world(), millions);
   return 0;
 }

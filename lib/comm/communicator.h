@@ -30,7 +30,8 @@ concept Plain = std::is_trivially_copyable_v<T>;
 /// goes in pieces.
 ///
 /// There is no floating-point sum: the order in which MPI adds depends on the ranks (docs/numerics.md). Sums of
-/// numbers that must be the same on every layout are trees (lib/comm/tree_sum.h) or gathered and added here.
+/// numbers that must be the same on every layout are trees (lib/comm/tree_sum.h), exact (lib/base/exact_sum.h), or
+/// gathered and added here.
 class Communicator {
  public:
   /// Takes the communicator over. `piece_bytes` is the largest message, below 2^31; tests make it small.

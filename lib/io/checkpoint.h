@@ -8,17 +8,18 @@
 
 #include "lib/comm/communicator.h"
 #include "lib/io/checkpoint_header.h"
+#include "lib/tensor/parameters.h"
 
 namespace isotrain::io {
 
-/// This rank's elements [begin, begin + data.size()) of a flat fp32 dataset of `total` elements. `begin` is a multiple
-/// of sum_block_elements; so is the size unless the data end where the dataset does. Over all ranks the ranges cover
-/// the dataset, each element once; a range may be empty.
-struct FlatSpan {
+/// What this rank holds of a flat fp32 dataset of `total` elements: any number of runs, ascending and disjoint, also
+/// none. Each run begins and ends at multiples of sum_block_elements, or ends where the dataset does. The runs of all
+/// ranks cover the dataset, each element once.
+struct FlatRuns {
   std::string dataset;  // "master", "adam_m", "adam_v"
   std::uint64_t total = 0;
-  std::uint64_t begin = 0;
-  std::span<float const> data;
+  std::vector<FlatRange> runs;
+  std::span<float const> data;  // the runs' elements, one run after the other
 };
 
 struct CheckpointOptions {
@@ -33,12 +34,12 @@ struct CheckpointOptions {
 /// Writes `folder`/step-00000100.h5 with all ranks of `comm` and gives its path. The file comes into sight only when
 /// complete, verified and durable; then checkpoints beyond `keep` go.
 ///
-/// `header` counts on rank 0 only; its `flat` is filled in here. All ranks pass the same datasets in the same order.
-/// Throws the same Error on all ranks if any of them fails (disk full, folder not writable, ...): the other checkpoints
-/// in the folder are then untouched, nothing half-written is left, and the caller may go on. (An old checkpoint that
-/// cannot be removed is an Error too, after the new one is in its place.)
+/// `header` counts on rank 0 only; its `flat` is filled in here. All ranks pass the same datasets in the same order,
+/// one entry each, whatever they hold of them. Throws the same Error on all ranks if any of them fails (disk full,
+/// folder not writable, ...): the other checkpoints in the folder are then untouched, nothing half-written is left, and
+/// the caller may go on. (An old checkpoint that cannot be removed is an Error too, after the new one is in its place.)
 std::filesystem::path write_checkpoint(Communicator const& comm, std::filesystem::path const& folder,
-                                       CheckpointHeader header, std::span<FlatSpan const> spans,
+                                       CheckpointHeader header, std::span<FlatRuns const> flat,
                                        CheckpointOptions const& options = {});
 
 /// A complete checkpoint open for reading, by any rank on its own.
@@ -52,6 +53,9 @@ class CheckpointReader {
   /// Elements [begin, begin + out.size()) of a flat dataset, any range. Every piece that the range touches is checked
   /// whole; throws Error naming dataset and piece if one is damaged, or if there is no such dataset or range.
   void read(std::string const& dataset, std::uint64_t begin, std::span<float> out) const;
+  /// The same of several runs, ascending and disjoint, into `out` one after the other. No piece is read twice, however
+  /// many of the runs lie in it.
+  void read(std::string const& dataset, std::vector<FlatRange> const& runs, std::span<float> out) const;
 
   /// One message for each damaged piece of all flat datasets; none if the file is good.
   std::vector<std::string> find_damage() const;

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <optional>
 
 #include "lib/base/error.h"
 #include "lib/io/checkpoint.h"
 #include "lib/io/piece_sums.h"
+#include "lib/io/runs.h"
 
 namespace isotrain::io {
 namespace {
@@ -29,27 +31,43 @@ std::vector<std::uint64_t> const& CheckpointReader::sums_of(std::string const& d
 }
 
 void CheckpointReader::read(std::string const& name, std::uint64_t begin, std::span<float> out) const {
+  FlatRange const range{static_cast<std::int64_t>(begin), static_cast<std::int64_t>(begin + out.size())};
+  read(name, std::vector{range}, out);
+}
+
+void CheckpointReader::read(std::string const& name, std::vector<FlatRange> const& runs, std::span<float> out) const {
   auto const& sums = sums_of(name);
   auto const total = header_.flat.at(name);
-  if (begin > total || out.size() > total - begin) {
-    throw Error(hdf5::describe(file_.get()) + " has no elements [" + std::to_string(begin) + ", " +
-                    std::to_string(begin + out.size()) + ") of '" + name + "'",
+  expects(ascending(runs) && elements(runs) == out.size(), "ascending runs and room for their elements");
+  if (!runs.empty() && static_cast<std::uint64_t>(runs.back().end) > total) {
+    throw Error(hdf5::describe(file_.get()) + " has no elements [" + std::to_string(runs.back().begin) + ", " +
+                    std::to_string(runs.back().end) + ") of '" + name + "'",
                 "it has " + std::to_string(total), "is it a checkpoint of this model?");
   }
   auto const dataset = hdf5::open_dataset<float>(file_.get(), "/flat/" + name);
-  std::vector<float> edge;  // a piece that the range covers in part
-  for (std::uint64_t done = 0; done < out.size();) {
-    auto const piece = (begin + done) / sum_piece_elements;
-    auto const piece_begin = piece * sum_piece_elements;
-    auto const piece_size = std::min(sum_piece_elements, total - piece_begin);
-    auto const skip = begin + done - piece_begin;
-    auto const part = out.subspan(done, std::min<std::uint64_t>(piece_size - skip, out.size() - done));
-    bool const whole = part.size() == piece_size;
-    if (!whole) edge.resize(piece_size);
-    auto const damage = read_piece(dataset, piece, sums[piece], whole ? part : std::span(edge));
-    if (!damage.empty()) throw Error(damage, "its checksum differs", "use another checkpoint, or copy this one again");
-    if (!whole) std::copy_n(edge.begin() + static_cast<std::ptrdiff_t>(skip), part.size(), part.begin());
-    done += part.size();
+  std::vector<float> edge;  // the last piece that was wanted in part
+  std::optional<std::uint64_t> edge_piece;
+  std::size_t done = 0;
+  for (FlatRange const& run : merged(runs)) {
+    auto const end = static_cast<std::uint64_t>(run.end);
+    for (auto begin = static_cast<std::uint64_t>(run.begin); begin < end;) {
+      auto const piece = begin / sum_piece_elements;
+      auto const piece_begin = piece * sum_piece_elements;
+      auto const piece_size = std::min(sum_piece_elements, total - piece_begin);
+      auto const skip = begin - piece_begin;
+      auto const part = out.subspan(done, std::min(piece_size - skip, end - begin));
+      bool const whole = part.size() == piece_size;
+      if (!whole) edge.resize(piece_size);
+      if (whole || edge_piece != piece) {
+        auto const damage = read_piece(dataset, piece, sums[piece], whole ? part : std::span(edge));
+        if (!damage.empty())
+          throw Error(damage, "its checksum differs", "use another checkpoint, or copy this one again");
+        if (!whole) edge_piece = piece;
+      }
+      if (!whole) std::copy_n(edge.begin() + static_cast<std::ptrdiff_t>(skip), part.size(), part.begin());
+      begin += part.size();
+      done += part.size();
+    }
   }
 }
 

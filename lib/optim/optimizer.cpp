@@ -1,12 +1,15 @@
 #include "lib/optim/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 #include "kernels/adamw.h"
 #include "kernels/reduce.h"
 #include "lib/base/error.h"
+#include "lib/base/exact_sum.h"
 #include "lib/base/setting_value.h"
 
 namespace isotrain {
@@ -16,25 +19,56 @@ void check(bool good, std::string const& setting, double value, std::string cons
   if (!good) throw UsageError(setting + " = " + format_value(value) + " is out of range", why);
 }
 
-std::int64_t blocks(FlatRange range) {
-  return range.size() / block_elements;
+std::int64_t elements(std::vector<FlatRange> const& own) {
+  std::int64_t total = 0;
+  for (FlatRange const& run : own) total += run.size();
+  return total;
+}
+
+/// What lies in one parameter of a run of own elements. A gap belongs to the parameter before it.
+struct Stretch {
+  std::size_t parameter = 0;  // its place in canonical order
+  std::int64_t begin = 0;     // in the flat space
+  std::int64_t end = 0;
+  std::int64_t own_begin = 0;  // among the own elements
+};
+
+/// All own elements, ascending.
+std::vector<Stretch> stretches(ParameterTable const& table, std::vector<FlatRange> const& own) {
+  std::vector<Stretch> result;
+  auto const& parameters = table.all();
+  std::int64_t last = 0;
+  std::int64_t own_begin = 0;
+  for (FlatRange const& run : own) {
+    expects(run.begin >= last && run.begin <= run.end && run.end <= table.flat_size(), "ascending, disjoint runs");
+    expects(run.begin % block_elements == 0 && run.end % block_elements == 0, "runs of whole blocks");
+    last = run.end;
+    for (std::int64_t begin = run.begin; begin < run.end;) {
+      auto const parameter = static_cast<std::size_t>(&table.at(begin) - parameters.data());
+      bool const is_last = parameter + 1 == parameters.size();
+      std::int64_t const end = is_last ? run.end : std::min(run.end, parameters[parameter + 1].offset);
+      result.push_back({parameter, begin, end, own_begin});
+      own_begin += end - begin;
+      begin = end;
+    }
+  }
+  return result;
 }
 
 }  // namespace
 
-OptimizerBuffers OptimizerBuffers::plan(BufferPlan& plan, ParameterTable const& table, FlatRange range) {
-  return {plan.add<float>("optimizer", "master weights", range.size()),
-          plan.add<float>("optimizer", "first moment", range.size()),
-          plan.add<float>("optimizer", "second moment", range.size()),
-          plan.add<double>("optimizer", "sums of squares", table.num_blocks())};
+OptimizerBuffers OptimizerBuffers::plan(BufferPlan& plan, std::vector<FlatRange> const& own) {
+  std::int64_t const size = elements(own);
+  return {plan.add<float>("optimizer", "master weights", size), plan.add<float>("optimizer", "first moment", size),
+          plan.add<float>("optimizer", "second moment", size)};
 }
 
 bool AdamW::StepResult::finite() const {
   return std::isfinite(gradient_norm);
 }
 
-AdamW::AdamW(Settings const& settings, ParameterTable const& table, FlatRange range, std::span<double> block_sums)
-    : settings_(settings), table_(table), range_(range), block_sums_(block_sums) {
+AdamW::AdamW(Settings const& settings, ParameterTable const& table, std::vector<FlatRange> const& own)
+    : settings_(settings), num_blocks_(table.num_blocks()), size_(static_cast<std::size_t>(elements(own))) {
   check(settings.beta1 >= 0 && static_cast<float>(settings.beta1) < 1, "--optim.beta1", settings.beta1,
         "it must be from 0 to below 1");
   check(settings.beta2 >= 0 && static_cast<float>(settings.beta2) < 1, "--optim.beta2", settings.beta2,
@@ -45,45 +79,42 @@ AdamW::AdamW(Settings const& settings, ParameterTable const& table, FlatRange ra
         "it must be 0 or more");
   check(settings.clip >= 0 && std::isfinite(settings.clip), "--optim.clip", settings.clip,
         "it must be 0 (no clipping) or more");
-  expects(static_cast<std::int64_t>(block_sums.size()) == table.num_blocks(), "one sum for each block");
-  expects(range.begin % block_elements == 0 && range.end % block_elements == 0, "a range of whole blocks");
-
-  // A gap belongs to the parameter before it, so the runs cover the range; the zeros in it stay zeros.
-  for (std::int64_t offset = range.begin; offset < range.end;) {
-    Parameter const& parameter = table.at(offset);
-    std::int64_t const length = (parameter.size() + block_elements - 1) / block_elements * block_elements;
-    std::int64_t const end = std::min(range.end, parameter.offset + length);
-    bool const matrix = parameter.segment == Segment::matrix;
-    if (!runs_.empty() && runs_.back().decay == parameter.decay && runs_.back().matrix == matrix) {
-      runs_.back().end = end - range.begin;
+  // Zeros in gaps stay zeros, so they need no parts of their own.
+  for (Stretch const& stretch : stretches(table, own)) {
+    bool const decay = table.all()[stretch.parameter].decay;
+    auto const size = static_cast<std::size_t>(stretch.end - stretch.begin);
+    if (parts_.empty() || parts_.back().decay != decay) {
+      parts_.push_back({static_cast<std::size_t>(stretch.own_begin), size, decay});
     } else {
-      runs_.push_back({offset - range.begin, end - range.begin, parameter.decay, matrix});
+      parts_.back().size += size;
     }
-    offset = end;
   }
 }
 
-AdamW::StepResult AdamW::step(Cpu const& at, Communicator const& dp, std::int64_t step, double learning_rate,
-                              OptimizerState const& state, std::span<float const> gradient,
-                              std::span<bfloat16> compute) {
-  auto const size = static_cast<std::size_t>(range_.size());
-  FlatRange const expected = flat_range(table_, dp.size(), dp.rank());
+double AdamW::gradient_norm(Cpu const& at, Communicator const& ranks, std::span<float const> gradient) const {
+  std::array<double, 1024> buffer;
+  ExactSum sum;
+  for (std::size_t begin = 0; begin < gradient.size();) {
+    auto const piece =
+        gradient.subspan(begin, std::min<std::size_t>(buffer.size() * block_elements, gradient.size() - begin));
+    auto const sums = std::span(buffer).first(piece.size() / block_elements);
+    kernels::block_sums_of_squares(at, sums, piece, block_elements);
+    for (double const of_block : sums) sum.add(of_block);
+    begin += piece.size();
+  }
+  ranks.sum(sum.words());
+  return std::sqrt(sum.value());
+}
+
+AdamW::StepResult AdamW::step(Cpu const& at, Communicator const& ranks, std::int64_t step, double learning_rate,
+                              OptimizerState const& state, std::span<float const> gradient) {
   expects(step >= 1, "step >= 1");
-  expects(range_.begin == expected.begin && range_.end == expected.end, "the range of this rank");
-  expects(gradient.size() == size && state.weight.size() == size && state.m.size() == size && state.v.size() == size,
-          "spans of the range's length");
-  expects(compute.empty() || static_cast<std::int64_t>(compute.size()) == matrix_elements(),
-          "weights of the range's matrices");
+  expects(
+      gradient.size() == size_ && state.weight.size() == size_ && state.m.size() == size_ && state.v.size() == size_,
+      "spans of the own elements");
+  expects(ranks.sum(static_cast<std::int64_t>(size_)) == num_blocks_ * block_elements, "an owner of each block");
 
-  std::vector<std::int64_t> counts;
-  for (int r = 0; r < dp.size(); ++r) counts.push_back(blocks(flat_range(table_, dp.size(), r)));
-  std::span<double> const mine = block_sums_.subspan(range_.begin / block_elements, blocks(range_));
-  kernels::block_sums_of_squares(at, mine, gradient, block_elements);
-  dp.all_gather<double>(mine, block_sums_, counts);
-  double total = 0;
-  for (double const sum : block_sums_) total += sum;
-
-  StepResult result{.gradient_norm = std::sqrt(total)};
+  StepResult result{.gradient_norm = gradient_norm(at, ranks, gradient)};
   if (!result.finite()) return result;
   if (settings_.clip > 0 && result.gradient_norm > settings_.clip) {
     result.clip_scale = static_cast<float>(settings_.clip / result.gradient_norm);
@@ -94,54 +125,33 @@ AdamW::StepResult AdamW::step(Cpu const& at, Communicator const& dp, std::int64_
                           learning_rate, result.clip_scale);
   kernels::AdamwStep plain = decaying;
   plain.decay = 0;
-  for (Run const& run : runs_) {
-    std::size_t const begin = run.begin;
-    std::size_t const count = run.end - run.begin;
-    auto const rounded = run.matrix && !compute.empty() ? compute.subspan(begin, count) : std::span<bfloat16>();
-    kernels::adamw(at, state.weight.subspan(begin, count), state.m.subspan(begin, count), state.v.subspan(begin, count),
-                   gradient.subspan(begin, count), rounded, run.decay ? decaying : plain);
+  for (Part const& part : parts_) {
+    auto const of = [&](auto values) { return values.subspan(part.begin, part.size); };
+    kernels::adamw(at, of(state.weight), of(state.m), of(state.v), of(gradient), {}, part.decay ? decaying : plain);
   }
   return result;
 }
 
-std::int64_t AdamW::matrix_elements() const {
-  return std::max<std::int64_t>(std::min(range_.end, table_.matrix_size()) - range_.begin, 0);
-}
-
-std::vector<double> AdamW::parameter_norms() const {
-  std::vector<double> norms;
-  for (Parameter const& parameter : table_.all()) {
-    std::int64_t const first = parameter.offset / block_elements;
-    std::int64_t const last = (parameter.offset + parameter.size() + block_elements - 1) / block_elements;
-    double total = 0;
-    for (std::int64_t b = first; b < last; ++b) total += block_sums_[b];
-    norms.push_back(std::sqrt(total));
-  }
-  return norms;
-}
-
-std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
-                                         FlatRange range, std::span<float const> gradient) {
-  auto const& parameters = table.all();
+std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& ranks, ParameterTable const& table,
+                                         std::vector<FlatRange> const& own, std::span<float const> gradient) {
+  expects(static_cast<std::int64_t>(gradient.size()) == elements(own), "a gradient of the own elements");
   std::int64_t mine = -1;
   std::int64_t element = std::numeric_limits<std::int64_t>::max();
-  for (auto i = static_cast<std::int64_t>(parameters.size()) - 1; i >= 0 && mine < 0; --i) {
-    Parameter const& parameter = parameters[static_cast<std::size_t>(i)];
-    std::int64_t const begin = std::max(parameter.offset, range.begin);
-    std::int64_t const end = std::min(parameter.offset + parameter.size(), range.end);
-    if (begin >= end) continue;
-    auto const part =
-        gradient.subspan(static_cast<std::size_t>(begin - range.begin), static_cast<std::size_t>(end - begin));
+  for (Stretch const& stretch : std::views::reverse(stretches(table, own))) {
+    auto const parameter = static_cast<std::int64_t>(stretch.parameter);
+    if (parameter < mine) break;
+    auto const part = gradient.subspan(static_cast<std::size_t>(stretch.own_begin),
+                                       static_cast<std::size_t>(stretch.end - stretch.begin));
     if (std::int64_t const index = kernels::first_non_finite(at, part); index >= 0) {
-      mine = i;
-      element = begin + index - parameter.offset;
+      mine = parameter;
+      element = stretch.begin + index - table.all()[stretch.parameter].offset;
     }
   }
-  std::int64_t const last = dp.max(mine);
+  std::int64_t const last = ranks.max(mine);
   if (last < 0) return std::nullopt;
   // A parameter may lie on several ranks.
-  std::int64_t const first_element = dp.min(mine == last ? element : std::numeric_limits<std::int64_t>::max());
-  return NonFinite{parameters[static_cast<std::size_t>(last)].name, first_element};
+  std::int64_t const first_element = ranks.min(mine == last ? element : std::numeric_limits<std::int64_t>::max());
+  return NonFinite{table.all()[static_cast<std::size_t>(last)].name, first_element};
 }
 
 }  // namespace isotrain

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "lib/base/bfloat16.h"
 #include "lib/comm/communicator.h"
 #include "lib/device/buffers.h"
 #include "lib/device/cpu.h"
@@ -14,11 +14,12 @@
 
 namespace isotrain {
 
-/// What the optimizer keeps of this rank's range [begin, end) of the flat space. Owns nothing. Sizes in elements.
+/// What the optimizer keeps of this rank's runs of the flat space, one after the other without gaps ("own elements").
+/// Owns nothing.
 struct OptimizerState {
-  std::span<float> weight;  // (range) master weights
-  std::span<float> m;       // (range) first moment
-  std::span<float> v;       // (range) second moment
+  std::span<float> weight;  // (own elements) master weights
+  std::span<float> m;       // (own elements) first moment
+  std::span<float> v;       // (own elements) second moment
 };
 
 /// The names under which that state is planned.
@@ -26,15 +27,13 @@ struct OptimizerBuffers {
   BufferId<float> weight;
   BufferId<float> m;
   BufferId<float> v;
-  BufferId<double> block_sums;  // (blocks of the whole flat space)
 
-  static OptimizerBuffers plan(BufferPlan& plan, ParameterTable const& table, FlatRange range);
+  static OptimizerBuffers plan(BufferPlan& plan, std::vector<FlatRange> const& own);
   OptimizerState state(Buffers const& buffers) const { return {buffers[weight], buffers[m], buffers[v]}; }
 };
 
-/// AdamW (Loshchilov and Hutter, arXiv:1711.05101) on this rank's part of the flat space: each rank of the
-/// data-parallel group updates the whole blocks that flat_range gives it (ZeRO-1, arXiv:1910.02054). The same bits on
-/// any number of ranks.
+/// AdamW (Loshchilov and Hutter, arXiv:1711.05101) on this rank's part of the flat space: any runs of whole blocks,
+/// ascending and disjoint (ZeRO-1, arXiv:1910.02054). The same bits however the blocks are shared out among ranks.
 class AdamW {
  public:
   struct Settings {
@@ -51,40 +50,34 @@ class AdamW {
     bool finite() const;
   };
 
-  /// `block_sums` has one element per block of the flat space. Throws UsageError naming the setting that is out of
-  /// range.
-  AdamW(Settings const& settings, ParameterTable const& table, FlatRange range, std::span<double> block_sums);
+  /// Throws UsageError naming the setting that is out of range.
+  AdamW(Settings const& settings, ParameterTable const& table, std::vector<FlatRange> const& own);
 
-  /// One update; every rank of `dp` calls it, rank r with the range flat_range(table, dp.size(), r).
+  /// One update. Collective over ranks of which every block of the flat space has one owner (all ranks of a run).
   ///
   ///   step        1-based; corrects the moments' bias (kernels/adamw.h)
-  ///   gradient    (range) fp32, reduced and normalised
-  ///   compute     out: the rounded weights of the range's part of the matrix segment; empty: none (an fp32 model)
+  ///   gradient    (own elements) fp32, reduced and normalised
   ///
-  /// The gradient norm is the square root of fp64 sums of squares, one for each block of the flat space, added in
-  /// ascending order on every rank: every parameter counts once. clip_scale = min(1, clip / norm), rounded once to
-  /// fp32.
-  StepResult step(Cpu const& at, Communicator const& dp, std::int64_t step, double learning_rate,
-                  OptimizerState const& state, std::span<float const> gradient, std::span<bfloat16> compute);
-
-  /// Gradient norm of each parameter in the last step, in canonical order, before clipping.
-  std::vector<double> parameter_norms() const;
+  /// The gradient norm is the square root of the exact sum (lib/base/exact_sum.h), rounded once, of fp64 sums of
+  /// squares, one for each block of the flat space: every parameter counts once. clip_scale = min(1, clip / norm),
+  /// rounded once to fp32.
+  StepResult step(Cpu const& at, Communicator const& ranks, std::int64_t step, double learning_rate,
+                  OptimizerState const& state, std::span<float const> gradient);
 
  private:
-  struct Run {
-    std::int64_t begin = 0;  // in the range
-    std::int64_t end = 0;
+  /// Neighbours among the own elements that decay or do not.
+  struct Part {
+    std::size_t begin = 0;
+    std::size_t size = 0;
     bool decay = false;
-    bool matrix = false;
   };
 
-  std::int64_t matrix_elements() const;
+  double gradient_norm(Cpu const& at, Communicator const& ranks, std::span<float const> gradient) const;
 
   Settings settings_;
-  ParameterTable const& table_;
-  FlatRange range_;
-  std::span<double> block_sums_;
-  std::vector<Run> runs_;  // cover the range, ascending
+  std::int64_t num_blocks_ = 0;  // of the whole flat space
+  std::size_t size_ = 0;         // own elements
+  std::vector<Part> parts_;      // cover them, ascending
 };
 
 /// Where a gradient holds a NaN or infinity.
@@ -94,9 +87,9 @@ struct NonFinite {
 };
 
 /// The first such element of the last parameter, in canonical order, that has one: the backward pass carries what goes
-/// wrong in a layer to all layers before it. The same on every rank of `dp`; none if all gradients are finite.
-/// Collective.
-std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& dp, ParameterTable const& table,
-                                         FlatRange range, std::span<float const> gradient);
+/// wrong in a layer to all layers before it. `gradient` holds the own runs' elements, as AdamW::step takes it. The same
+/// on every rank; none if all gradients are finite. Collective.
+std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& ranks, ParameterTable const& table,
+                                         std::vector<FlatRange> const& own, std::span<float const> gradient);
 
 }  // namespace isotrain

@@ -25,7 +25,7 @@ TrainLayout<T> TrainLayout<T>::plan(TrainPlan const& plan, ParameterTable const&
   TrainLayout layout;
   layout.matrices = buffers.add<T>("weights", "matrices", table.matrix_size());
   layout.fp32 = buffers.add<float>("weights", "fp32 weights", table.flat_size() - table.matrix_size());
-  layout.optimizer = OptimizerBuffers::plan(buffers, table, range);
+  layout.optimizer = OptimizerBuffers::plan(buffers, {range});
   for (std::int64_t i = 0; i < LaneSum::num_buffers(own, num_lanes); ++i) {
     layout.lane_gradients.push_back(
         buffers.add<float>("gradients", "partial sum " + std::to_string(i) + " over lanes", table.flat_size()));

@@ -41,7 +41,7 @@ Trainer<T>::Trainer(TrainPlan const& plan, Cpu at, Communicator const& comm)
       model_(at, plan.config, plan.model, table_, memory_.layout().model, memory_.buffers(), memory_.weights(table_)),
       lane_sum_(lanes_, plan.settings.repro.lanes, memory_.lane_gradients()),
       reduction_(comm, plan.settings.repro.lanes, lanes_of_ranks_, flat_offsets(table_, comm.size())),
-      optimizer_(optimizer_settings(plan.settings), table_, range_, memory_[memory_.layout().optimizer.block_sums]) {
+      optimizer_(optimizer_settings(plan.settings), table_, {range_}) {
   auto const& s = plan.settings;
   double const stddev = s.model.init_std > 0 ? s.model.init_std : plan.config.initializer_range;
   initialize(table_, memory_.optimizer_state().weight, range_, static_cast<std::uint64_t>(s.train.seed), stddev);
@@ -66,7 +66,7 @@ StepOutcome Trainer<T>::step() {
   Losses const losses = gather_losses(samples);
   if (!std::isfinite(losses.token + losses.balance)) report_non_finite("loss", samples);
   auto const update =
-      optimizer_.step(at_, comm_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient], {});
+      optimizer_.step(at_, comm_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient]);
   if (!update.finite()) report_non_finite("gradient", samples);
   publish_weights();
   double const max_violation = balance_experts();
@@ -203,7 +203,7 @@ void Trainer<T>::report_non_finite(std::string const& what, std::int64_t samples
       }
     }
   });
-  auto const found = find_non_finite(at_, comm_, table_, range_, memory_[memory_.layout().gradient]);
+  auto const found = find_non_finite(at_, comm_, table_, {range_}, memory_[memory_.layout().gradient]);
   std::string const where = found ? "gradient of " + found->parameter + ", element " + std::to_string(found->element)
                                   : what + " alone, all activations and gradients are finite";
   throw AgreedError(step + "NaN or infinity in the " + where, "",
@@ -250,10 +250,10 @@ std::filesystem::path Trainer<T>::save(std::filesystem::path const& folder, io::
   }
   auto const state = memory_.optimizer_state();
   auto const total = static_cast<std::uint64_t>(table_.flat_size());
-  auto const begin = static_cast<std::uint64_t>(range_.begin);
-  std::vector<io::FlatSpan> const spans{
-      {"master", total, begin, state.weight}, {"adam_m", total, begin, state.m}, {"adam_v", total, begin, state.v}};
-  return io::write_checkpoint(comm_, folder, std::move(header), spans,
+  std::vector<io::FlatRuns> const flat{{"master", total, {range_}, state.weight},
+                                       {"adam_m", total, {range_}, state.m},
+                                       {"adam_v", total, {range_}, state.v}};
+  return io::write_checkpoint(comm_, folder, std::move(header), flat,
                               {.keep = static_cast<int>(plan_.settings.checkpoint.keep), .threads = at_.threads()});
 }
 
@@ -262,10 +262,9 @@ void Trainer<T>::restore(io::CheckpointReader const& checkpoint) {
   auto const& header = checkpoint.header();
   auto const state = memory_.optimizer_state();
   run_collectively(comm_, [&] {
-    auto const begin = static_cast<std::uint64_t>(range_.begin);
-    checkpoint.read("master", begin, state.weight);
-    checkpoint.read("adam_m", begin, state.m);
-    checkpoint.read("adam_v", begin, state.v);
+    checkpoint.read("master", std::vector{range_}, state.weight);
+    checkpoint.read("adam_m", std::vector{range_}, state.m);
+    checkpoint.read("adam_v", std::vector{range_}, state.v);
     std::ranges::copy(stored_router_biases(header, plan_.config), model_.router_biases().begin());
   });
   step_ = static_cast<std::int64_t>(header.step);

@@ -19,9 +19,10 @@ int main(int argc, char** argv) {
   constexpr std::uint64_t blocks = 2000;  // 94 MiB in all
   isotrain::io::test::write_sample(comm, argv[1], 1, blocks);
   auto const half = [&](int rank) {
-    return 4096 * blocks * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(comm.size());
+    return blocks * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(comm.size());
   };
-  isotrain::io::test::Sample const sample(2, 4096 * blocks, half(comm.rank()), half(comm.rank() + 1));
+  isotrain::io::test::Sample const sample(2, 4096 * blocks,
+                                          {isotrain::io::test::block_run(half(comm.rank()), half(comm.rank() + 1))});
   comm.barrier();
   if (comm.rank() == std::atoi(argv[2])) {
     std::thread([delay = std::atoi(argv[3])] {
@@ -29,7 +30,7 @@ int main(int argc, char** argv) {
       std::raise(SIGKILL);
     }).detach();
   }
-  isotrain::io::write_checkpoint(comm, argv[1], sample.header, sample.spans);
+  isotrain::io::write_checkpoint(comm, argv[1], sample.header, sample.flat);
   std::this_thread::sleep_for(std::chrono::seconds(10));
   return 0;
 }

@@ -82,25 +82,38 @@ inline CheckpointHeader sample_header(std::uint64_t step, std::uint64_t total) {
   return h;
 }
 
-/// Elements [begin, end) of all datasets, made up before a write so that it can be timed or interrupted.
+/// Runs of all datasets, made up before a write so that it can be timed or interrupted.
 struct Sample {
-  Sample(std::uint64_t step, std::uint64_t total, std::uint64_t begin, std::uint64_t end)
+  Sample(std::uint64_t step, std::uint64_t total, std::vector<FlatRange> const& runs)
       : header(sample_header(step, total)) {
-    for (auto const& name : datasets) values.push_back(elements(name, step, begin, end));
-    for (std::size_t i = 0; i < datasets.size(); ++i) spans.push_back({datasets[i], total, begin, values[i]});
+    for (auto const& name : datasets) {
+      auto& own = values.emplace_back();
+      for (FlatRange const& run : runs) {
+        auto const part =
+            elements(name, step, static_cast<std::uint64_t>(run.begin), static_cast<std::uint64_t>(run.end));
+        own.insert(own.end(), part.begin(), part.end());
+      }
+    }
+    for (std::size_t i = 0; i < datasets.size(); ++i) flat.push_back({datasets[i], total, runs, values[i]});
   }
   CheckpointHeader header;
   std::vector<std::vector<float>> values;
-  std::vector<FlatSpan> spans;
+  std::vector<FlatRuns> flat;
 };
+
+/// Blocks [begin, end).
+inline FlatRange block_run(std::uint64_t begin, std::uint64_t end) {
+  return {static_cast<std::int64_t>(4096 * begin), static_cast<std::int64_t>(4096 * end)};
+}
 
 /// Block `begin_of(r)` is the first of rank r, for r up to the number of ranks.
 template <class BeginOf>
 std::filesystem::path write_sample(Communicator const& comm, std::filesystem::path const& folder, std::uint64_t step,
                                    std::uint64_t blocks, BeginOf const& begin_of, CheckpointOptions const& options) {
-  Sample const sample(step, 4096 * blocks, 4096 * static_cast<std::uint64_t>(begin_of(comm.rank())),
-                      4096 * static_cast<std::uint64_t>(begin_of(comm.rank() + 1)));
-  return write_checkpoint(comm, folder, sample.header, sample.spans, options);
+  Sample const sample(step, 4096 * blocks,
+                      {block_run(static_cast<std::uint64_t>(begin_of(comm.rank())),
+                                 static_cast<std::uint64_t>(begin_of(comm.rank() + 1)))});
+  return write_checkpoint(comm, folder, sample.header, sample.flat, options);
 }
 
 /// Ranges that are even to a block.

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -39,36 +40,66 @@ std::vector<float> flat_normal(ParameterTable const& table, std::string const& k
   return flat;
 }
 
+/// The blocks of rank `rank` of `ranks`, as runs.
+using Ownership = std::vector<FlatRange> (*)(ParameterTable const& table, int ranks, int rank);
+
+std::vector<FlatRange> one_run(ParameterTable const& table, int ranks, int rank) {
+  return {flat_range(table, ranks, rank)};
+}
+/// Blocks dealt out one by one.
+std::vector<FlatRange> dealt(ParameterTable const& table, int ranks, int rank) {
+  std::vector<FlatRange> runs;
+  for (std::int64_t b = rank; b < table.num_blocks(); b += ranks)
+    runs.push_back({b * block_elements, (b + 1) * block_elements});
+  return runs;
+}
+/// Runs of two blocks in a row, then three, some empty, all of them of the last ranks first; the first rank gets none
+/// if there are several.
+std::vector<FlatRange> uneven(ParameterTable const& table, int ranks, int rank) {
+  std::vector<FlatRange> runs;
+  int owner = ranks - 1;
+  for (std::int64_t b = 0, length = 2; b < table.num_blocks(); b += length, length = 5 - length) {
+    std::int64_t const end = std::min(b + length, table.num_blocks());
+    if (owner == rank) runs.push_back({b * block_elements, end * block_elements});
+    if (owner == rank) runs.push_back({end * block_elements, end * block_elements});
+    owner = owner > 1 ? owner - 1 : ranks - 1;
+  }
+  return runs;
+}
+constexpr std::array ownerships = {one_run, dealt, uneven};
+
 /// One rank's optimizer with its state, over the ranks of `comm`.
 struct Shard {
-  Shard(ParameterTable const& table, Communicator const& comm, AdamW::Settings const& settings, int threads = 1)
+  Shard(ParameterTable const& table, Communicator const& comm, AdamW::Settings const& settings, int threads = 1,
+        Ownership owned = one_run)
       : table(table),
         comm(comm),
         at(threads),
-        range(flat_range(table, comm.size(), comm.rank())),
-        sums(static_cast<std::size_t>(table.num_blocks())),
+        own(owned(table, comm.size(), comm.rank())),
         weight(part(flat_normal(table, "weight", 0.02))),
         m(weight.size()),
         v(weight.size()),
-        compute(static_cast<std::size_t>(
-            std::max<std::int64_t>(std::min(range.end, table.matrix_size()) - range.begin, 0))),
-        adamw(settings, table, range, sums) {}
+        adamw(settings, table, own) {
+    for (FlatRange const& run : own)
+      for (std::int64_t i = run.begin; i < run.end; ++i) place.push_back(i);
+  }
 
   std::vector<float> part(std::vector<float> const& flat) const {
-    return {flat.begin() + range.begin, flat.begin() + range.end};
+    std::vector<float> values;
+    for (FlatRange const& run : own) values.insert(values.end(), flat.begin() + run.begin, flat.begin() + run.end);
+    return values;
   }
   AdamW::StepResult step(std::int64_t number, double learning_rate, std::vector<float> const& flat_gradient) {
     std::vector<float> const gradient = part(flat_gradient);
-    return adamw.step(at, comm, number, learning_rate, {weight, m, v}, gradient, compute);
+    return adamw.step(at, comm, number, learning_rate, {weight, m, v}, gradient);
   }
 
   ParameterTable const& table;
   Communicator const& comm;
   Cpu at;
-  FlatRange range;
-  std::vector<double> sums;
+  std::vector<FlatRange> own;
+  std::vector<std::int64_t> place;  // of each own element in the flat space
   std::vector<float> weight, m, v;
-  std::vector<bfloat16> compute;
   AdamW adamw;
 };
 
@@ -79,13 +110,8 @@ class AdamWTest : public testing::Test {
   ParameterTable table_ = small_table();
 };
 
-template <class T>
-bool same_bits(std::span<T const> a, std::span<T const> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
-}
-template <class T>
-bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
-  return same_bits(std::span<T const>(a), std::span<T const>(b));
+bool same_bits(std::vector<float> const& a, std::vector<float> const& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 /// The definition in double: plain loops over one flat vector.
@@ -129,7 +155,7 @@ TEST_F(AdamWTest, FollowsItsDefinition) {
     // A step rounds each of w, m and v a few times; the update is at most about lr, and decays are far below w.
     double worst = 0;
     for (std::size_t i = 0; i < shard.weight.size(); ++i) {
-      std::size_t const k = i + shard.range.begin;
+      auto const k = static_cast<std::size_t>(shard.place[i]);
       EXPECT_NEAR(shard.weight[i], reference.weight[k], 5 * eps * (2 * std::abs(reference.weight[k]) + 32 * 5e-3)) << k;
       EXPECT_NEAR(shard.v[i], reference.v[k], 5 * 8 * eps * reference.v[k]) << k;
       worst = std::max(worst, std::abs(reference.weight[k] - start[k]));
@@ -138,50 +164,60 @@ TEST_F(AdamWTest, FollowsItsDefinition) {
   }
 }
 
-TEST_F(AdamWTest, GivesTheSameBitsOnAnyNumberOfRanksAndThreads) {
-  Shard shard(table_, world_, {}, 2);
+TEST_F(AdamWTest, GivesTheSameBitsOnAnyNumberOfRanksAndThreadsForAnyOwners) {
   Shard whole(table_, self_, {}, 1);
+  std::vector<AdamW::StepResult> alone;
   for (int number = 1; number <= 4; ++number) {
-    auto const gradient = flat_normal(table_, "gradient" + std::to_string(number), 0.1);
-    auto const on_ranks = shard.step(number, 1e-3, gradient);
-    auto const alone = whole.step(number, 1e-3, gradient);
-    EXPECT_EQ(on_ranks.gradient_norm, alone.gradient_norm);
-    EXPECT_EQ(on_ranks.clip_scale, alone.clip_scale);
-    EXPECT_LT(alone.clip_scale, 1);  // so that the norm has a say in the weights
+    alone.push_back(whole.step(number, 1e-3, flat_normal(table_, "gradient" + std::to_string(number), 0.1)));
+    EXPECT_LT(alone.back().clip_scale, 1);  // so that the norm has a say in the weights
   }
-  EXPECT_TRUE(same_bits(shard.weight, shard.part(whole.weight)));
-  EXPECT_TRUE(same_bits(shard.m, shard.part(whole.m)));
-  EXPECT_TRUE(same_bits(shard.v, shard.part(whole.v)));
-  EXPECT_TRUE(same_bits(shard.sums, whole.sums));
-  EXPECT_TRUE(
-      same_bits(std::span<bfloat16 const>(shard.compute),
-                std::span<bfloat16 const>(whole.compute)
-                    .subspan(std::min<std::size_t>(shard.range.begin, whole.compute.size()), shard.compute.size())));
+  for (Ownership const owned : ownerships) {
+    Shard shard(table_, world_, {}, 2, owned);
+    for (int number = 1; number <= 4; ++number) {
+      auto const on_ranks = shard.step(number, 1e-3, flat_normal(table_, "gradient" + std::to_string(number), 0.1));
+      EXPECT_EQ(on_ranks.gradient_norm, alone[number - 1].gradient_norm);
+      EXPECT_EQ(on_ranks.clip_scale, alone[number - 1].clip_scale);
+    }
+    EXPECT_TRUE(same_bits(shard.weight, shard.part(whole.weight)));
+    EXPECT_TRUE(same_bits(shard.m, shard.part(whole.m)));
+    EXPECT_TRUE(same_bits(shard.v, shard.part(whole.v)));
+    // Negative control: one gradient element a little larger.
+    Shard other(table_, world_, {}, 1, owned);
+    for (int number = 1; number <= 4; ++number) {
+      auto gradient = flat_normal(table_, "gradient" + std::to_string(number), 0.1);
+      if (number == 2) gradient[5000] *= 1.001F;
+      other.step(number, 1e-3, gradient);
+    }
+    EXPECT_EQ(world_.any(!same_bits(other.weight, shard.weight)), true);
+  }
   // And on any machine and instruction set.
   EXPECT_EQ(Digest().update(std::span<float const>(whole.weight)).hex(), "d7bb7c46ae143d20");
-  // Negative control: one gradient element a little larger.
-  Shard other(table_, self_, {});
-  for (int number = 1; number <= 4; ++number) {
-    auto gradient = flat_normal(table_, "gradient" + std::to_string(number), 0.1);
-    if (number == 2) gradient[5000] *= 1.001F;
-    other.step(number, 1e-3, gradient);
-  }
-  EXPECT_FALSE(same_bits(whole.weight, other.weight));
 }
 
-TEST_F(AdamWTest, TheNormIsAddedBlockByBlockWhateverTheRanks) {
-  // One block's sum of squares is 1, those of 63 others are a quarter of its last digit: added one by one they vanish.
+TEST_F(AdamWTest, TheNormIsExactOverBlocksWhateverTheRanks) {
+  // One block's sum of squares is 1, those of the 63 others are a quarter of its last digit: added one by one they
+  // vanish, exactly they are 15.75 digits.
   ParameterTable const table({{.name = "w", .shape = {64, block_elements}}});
   std::vector<float> gradient(static_cast<std::size_t>(table.flat_size()));
   for (std::int64_t b = 0; b < 64; ++b) gradient[b * block_elements + 17 * b] = b == 0 ? 1 : 0x1p-27F;
-  Shard shard(table, world_, {});
-  EXPECT_EQ(shard.step(1, 1e-3, gradient).gradient_norm, 1);
-  // Negative control: each rank's own sum first, then the ranks.
-  double mine = 0;
-  for (double const x : shard.part(gradient)) mine += x * x;
+  double const exact = std::sqrt(1 + 16 * 0x1p-52);
+  EXPECT_GT(exact, 1);
+  for (Ownership const owned : ownerships) {
+    EXPECT_EQ(Shard(table, world_, {}, 1, owned).step(1, 1e-3, gradient).gradient_norm, exact);
+  }
+  // Negative control: blocks one by one in fp64.
   double total = 0;
-  for (double const sum : world_.all_gather(mine)) total += sum;
-  EXPECT_EQ(std::sqrt(total) != 1, world_.size() > 1);
+  for (double const x : gradient) total += x * x;
+  EXPECT_EQ(std::sqrt(total), 1);
+}
+
+TEST_F(AdamWTest, ManyBlocksOfOneRankAreAddedInSeveralPieces) {
+  ParameterTable const table({{.name = "w", .shape = {2500, block_elements}}});
+  std::vector<float> gradient(static_cast<std::size_t>(table.flat_size()));
+  for (std::int64_t b = 0; b < 2500; ++b) gradient[b * block_elements + b] = static_cast<float>(b + 1);
+  double exact = 0;
+  for (int b = 1; b <= 2500; ++b) exact += double{1} * b * b;
+  EXPECT_EQ(Shard(table, self_, {}).step(1, 1e-3, gradient).gradient_norm, std::sqrt(exact));
 }
 
 TEST_F(AdamWTest, ClipsToTheLargestNormAllowed) {
@@ -222,7 +258,7 @@ TEST_F(AdamWTest, OnlyParametersThatDecayShrinkWithoutAGradient) {
   auto const before = shard.weight;
   shard.step(1, 0.25, std::vector<float>(static_cast<std::size_t>(table_.flat_size())));
   for (std::size_t i = 0; i < before.size(); ++i) {
-    Parameter const& p = table_.at(static_cast<std::int64_t>(i) + shard.range.begin);
+    Parameter const& p = table_.at(shard.place[i]);
     EXPECT_EQ(shard.weight[i], p.decay ? before[i] * 0.875F : before[i]) << p.name;
     EXPECT_EQ(shard.m[i], 0);
     EXPECT_EQ(shard.v[i], 0);
@@ -233,7 +269,7 @@ TEST_F(AdamWTest, GapsStayZero) {
   Shard shard(table_, world_, {});
   for (int number = 1; number <= 3; ++number) shard.step(number, 1e-2, flat_normal(table_, "gradient", 1));
   for (std::size_t i = 0; i < shard.weight.size(); ++i) {
-    std::int64_t const offset = static_cast<std::int64_t>(i) + shard.range.begin;
+    std::int64_t const offset = shard.place[i];
     Parameter const& p = table_.at(offset);
     if (offset < p.offset + p.size()) continue;
     EXPECT_EQ(std::bit_cast<std::uint32_t>(shard.weight[i]), 0u) << offset;
@@ -241,78 +277,57 @@ TEST_F(AdamWTest, GapsStayZero) {
   }
 }
 
-TEST_F(AdamWTest, WritesTheRoundedMatrices) {
-  Shard shard(table_, world_, {});
-  std::ranges::fill(shard.compute, bfloat16{0x7fc0});
-  shard.step(1, 1e-3, flat_normal(table_, "gradient", 1));
-  for (std::size_t i = 0; i < shard.compute.size(); ++i) EXPECT_EQ(shard.compute[i], to_bfloat16(shard.weight[i])) << i;
-  EXPECT_EQ(world_.sum(static_cast<std::int64_t>(shard.compute.size())), table_.matrix_size());
-  // An fp32 model wants none, and gets the same weights.
-  Shard without(table_, world_, {});
-  without.compute.clear();
-  without.step(1, 1e-3, flat_normal(table_, "gradient", 1));
-  EXPECT_TRUE(same_bits(shard.weight, without.weight));
-}
-
 TEST_F(AdamWTest, ANonFiniteGradientChangesNothingAndIsNamedOnAllRanks) {
   float const infinity = std::numeric_limits<float>::infinity();
-  for (float const bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
-    Shard shard(table_, world_, {});
-    shard.step(1, 1e-3, flat_normal(table_, "gradient", 1));
-    Shard const before = shard;
-    auto gradient = flat_normal(table_, "gradient", 1);
-    gradient[table_.all().front().offset] = bad;
-    gradient[table_.find("head").offset + 4200] = bad;
-    gradient[table_.find("head").offset + 4201] = bad;
-    auto const result = shard.step(2, 1e-3, gradient);
-    EXPECT_FALSE(result.finite());
-    EXPECT_TRUE(same_bits(shard.weight, before.weight));
-    EXPECT_TRUE(same_bits(shard.m, before.m));
-    EXPECT_TRUE(same_bits(shard.v, before.v));
-    EXPECT_TRUE(same_bits(shard.compute, before.compute));
-    auto const where = find_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient));
-    EXPECT_EQ(where.value_or(NonFinite{}).parameter, "head");
-    EXPECT_EQ(where.value_or(NonFinite{}).element, 4200);
+  for (Ownership const owned : ownerships) {
+    for (float const bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+      Shard shard(table_, world_, {}, 1, owned);
+      shard.step(1, 1e-3, flat_normal(table_, "gradient", 1));
+      Shard const before = shard;
+      auto gradient = flat_normal(table_, "gradient", 1);
+      auto const found = [&] {
+        auto const where = find_non_finite(shard.at, world_, table_, shard.own, shard.part(gradient));
+        return where ? where->parameter + " " + std::to_string(where->element) : "none";
+      };
+      gradient[table_.all().front().offset] = bad;
+      gradient[table_.find("head").offset + 4200] = bad;
+      gradient[table_.find("head").offset + 4201] = bad;
+      auto const result = shard.step(2, 1e-3, gradient);
+      EXPECT_FALSE(result.finite());
+      EXPECT_TRUE(same_bits(shard.weight, before.weight));
+      EXPECT_TRUE(same_bits(shard.m, before.m));
+      EXPECT_TRUE(same_bits(shard.v, before.v));
+      EXPECT_EQ(found(), "head 4200");
+      gradient[table_.find("head").offset + 3] = bad;  // in another block of the same parameter
+      EXPECT_EQ(found(), "head 3");
+      gradient[table_.find("norm").offset + 63] = bad;  // the fp32 segment is last
+      EXPECT_EQ(found(), "norm 63");
+    }
   }
 }
 
 TEST_F(AdamWTest, FiniteGradientsAreNotNamed) {
-  Shard shard(table_, world_, {});
+  Shard shard(table_, world_, {}, 1, uneven);
   auto gradient = flat_normal(table_, "gradient", 1);
   gradient[0] = std::numeric_limits<float>::max();
-  EXPECT_FALSE(find_non_finite(shard.at, world_, table_, shard.range, shard.part(gradient)).has_value());
+  EXPECT_FALSE(find_non_finite(shard.at, world_, table_, shard.own, shard.part(gradient)).has_value());
   auto const result = shard.step(1, 1e-3, gradient);  // its square is no fp32 number
   EXPECT_TRUE(result.finite());
   EXPECT_GT(result.gradient_norm, 3e38);
 }
 
-TEST_F(AdamWTest, ReportsTheNormOfEachParameter) {
-  Shard shard(table_, world_, {});
-  auto const gradient = flat_normal(table_, "gradient", 1);
-  double const norm = shard.step(1, 1e-3, gradient).gradient_norm;
-  auto const norms = shard.adamw.parameter_norms();
-  ASSERT_EQ(norms.size(), table_.all().size());
-  double squares = 0;
-  for (std::size_t i = 0; i < norms.size(); ++i) {
-    Parameter const& p = table_.all()[i];
-    double expected = 0;
-    for (std::int64_t k = 0; k < p.size(); ++k) expected += double{gradient[p.offset + k]} * gradient[p.offset + k];
-    EXPECT_NEAR(norms[i], std::sqrt(expected), 1e-12 * std::sqrt(expected)) << p.name;
-    squares += norms[i] * norms[i];
-  }
-  EXPECT_NEAR(std::sqrt(squares), norm, 1e-12 * norm);
-}
-
 TEST_F(AdamWTest, PlansWhatItHolds) {
-  FlatRange const range = flat_range(table_, world_.size(), world_.rank());
-  BufferPlan plan;
-  auto const names = OptimizerBuffers::plan(plan, table_, range);
-  EXPECT_EQ(plan.total_bytes("optimizer"), static_cast<std::size_t>(3 * 4 * range.size() + 8 * table_.num_blocks()));
-  Buffers const buffers(plan);
-  auto const state = names.state(buffers);
-  EXPECT_EQ(state.weight.size(), static_cast<std::size_t>(range.size()));
-  EXPECT_NE(state.m.data(), state.v.data());
-  EXPECT_EQ(buffers[names.block_sums].size(), static_cast<std::size_t>(table_.num_blocks()));
+  for (Ownership const owned : ownerships) {
+    Shard const shard(table_, world_, {}, 1, owned);
+    BufferPlan plan;
+    auto const names = OptimizerBuffers::plan(plan, shard.own);
+    EXPECT_EQ(plan.total_bytes("optimizer"), 3 * 4 * shard.weight.size());
+    Buffers const buffers(plan);
+    auto const state = names.state(buffers);
+    EXPECT_EQ(state.weight.size(), shard.weight.size());
+    EXPECT_TRUE(state.m.empty() || state.m.data() != state.v.data());
+    EXPECT_EQ(world_.sum(static_cast<std::int64_t>(state.v.size())), table_.flat_size());
+  }
 }
 
 TEST_F(AdamWTest, WrongSettingsAreNamed) {
@@ -336,16 +351,39 @@ TEST_F(AdamWTest, WrongSettingsAreNamed) {
 TEST_F(AdamWTest, BrokenContractsAreCaught) {
   Shard shard(table_, self_, {});
   std::vector<float> gradient(shard.weight.size());
-  auto const step = [&](std::int64_t number, std::span<float const> g, std::span<bfloat16> compute) {
-    shard.adamw.step(shard.at, self_, number, 1e-3, {shard.weight, shard.m, shard.v}, g, compute);
+  auto const step = [&](std::int64_t number, std::span<float const> g) {
+    shard.adamw.step(shard.at, self_, number, 1e-3, {shard.weight, shard.m, shard.v}, g);
   };
-  EXPECT_THROW(step(0, gradient, {}), std::logic_error);
-  EXPECT_THROW(step(1, std::span(gradient).first(4096), {}), std::logic_error);
-  EXPECT_THROW(step(1, gradient, std::span(shard.compute).first(4096)), std::logic_error);
-  std::vector<double> too_few(1);
-  EXPECT_THROW(AdamW({}, table_, shard.range, too_few), std::logic_error);
-  AdamW not_mine({}, table_, {0, block_elements}, shard.sums);
-  EXPECT_THROW(not_mine.step(shard.at, self_, 1, 1e-3, {}, {}, {}), std::logic_error);
+  step(1, gradient);
+  EXPECT_THROW(step(0, gradient), std::logic_error);
+  EXPECT_THROW(step(1, std::span(gradient).first(4096)), std::logic_error);
+  EXPECT_THROW(find_non_finite(shard.at, self_, table_, shard.own, std::span(gradient).first(4096)), std::logic_error);
+  auto const runs = [&](std::vector<FlatRange> const& own) { AdamW({}, table_, own); };
+  runs({{0, 4096}, {4096, 4096}, {8192, 16384}});
+  EXPECT_THROW(runs({{0, 4096}, {0, 4096}}), std::logic_error);
+  EXPECT_THROW(runs({{4096, 8192}, {0, 4096}}), std::logic_error);
+  EXPECT_THROW(runs({{0, 4000}}), std::logic_error);
+  EXPECT_THROW(runs({{100, 4096}}), std::logic_error);
+  EXPECT_THROW(runs({{8192, 4096}}), std::logic_error);
+  EXPECT_THROW(runs({{0, table_.flat_size() + 4096}}), std::logic_error);
+}
+
+TEST_F(AdamWTest, BlocksWithoutAnOwnerOrWithTwoAreCaughtOnAllRanks) {
+  Ownership const without_the_last = [](ParameterTable const& table, int ranks, int rank) {
+    auto runs = dealt(table, ranks, rank);
+    if (rank == 0) runs.pop_back();
+    return runs;
+  };
+  Ownership const first_twice = [](ParameterTable const& table, int ranks, int rank) {
+    auto runs = dealt(table, ranks, rank);
+    if (rank == 1) runs.insert(runs.begin(), {0, block_elements});
+    return runs;
+  };
+  std::vector<float> const gradient(static_cast<std::size_t>(table_.flat_size()));
+  EXPECT_THROW(Shard(table_, world_, {}, 1, without_the_last).step(1, 1e-3, gradient), std::logic_error);
+  if (world_.size() > 1) {
+    EXPECT_THROW(Shard(table_, world_, {}, 1, first_twice).step(1, 1e-3, gradient), std::logic_error);
+  }
 }
 
 }  // namespace
