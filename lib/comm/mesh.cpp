@@ -8,8 +8,8 @@ namespace isotrain {
 namespace {
 
 /// The ranks that agree in `same`, in the order of `key`; both are below the number of ranks.
-Communicator group(Communicator const& world, int same, int key) {
-  return *world.split(same, key);
+Communicator group(Communicator const& world, char const* name, int same, int key) {
+  return std::move(*world.split(same, key)).named(name);
 }
 
 Degrees checked(Degrees const& degrees, int ranks) {
@@ -33,14 +33,14 @@ Mesh::Mesh(Communicator const& world, Degrees const& degrees)
     : world_(&world),
       degrees_(checked(degrees, world.size())),
       at_(isotrain::coordinates(degrees, WorldRank{world.rank()})),
-      tensor_(group(world, at_.pipeline * degrees.data + at_.data, at_.tensor)),
-      data_(group(world, at_.pipeline * degrees.tensor + at_.tensor, at_.data)),
-      pipeline_(group(world, at_.data * degrees.tensor + at_.tensor, at_.pipeline)),
-      expert_(group(world, at_.pipeline * degrees.expert_data() + at_.expert_data,
+      tensor_(group(world, "tensor", at_.pipeline * degrees.data + at_.data, at_.tensor)),
+      data_(group(world, "data", at_.pipeline * degrees.tensor + at_.tensor, at_.data)),
+      pipeline_(group(world, "pipeline", at_.data * degrees.tensor + at_.tensor, at_.pipeline)),
+      expert_(group(world, "expert", at_.pipeline * degrees.expert_data() + at_.expert_data,
                     at_.expert * degrees.tensor + at_.tensor)),
-      expert_data_(
-          group(world, (at_.pipeline * degrees.expert + at_.expert) * degrees.tensor + at_.tensor, at_.expert_data)),
-      stage_(group(world, at_.pipeline, at_.tensor * degrees.data + at_.data)) {}
+      expert_data_(group(world, "expert_data",
+                         (at_.pipeline * degrees.expert + at_.expert) * degrees.tensor + at_.tensor, at_.expert_data)),
+      stage_(group(world, "stage", at_.pipeline, at_.tensor * degrees.data + at_.data)) {}
 
 std::string mesh_table(Degrees const& degrees, std::span<std::string const> hosts) {
   constexpr int most_shown = 16;
