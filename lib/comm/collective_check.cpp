@@ -10,43 +10,12 @@
 #include "lib/comm/agree.h"
 #include "lib/comm/check_mpi.h"
 #include "lib/comm/communicator.h"
+#include "lib/comm/rank_list.h"
 
 namespace isotrain {
 namespace {
 
 std::atomic<bool> checked{false};
-
-std::string list_ranks(std::vector<int> const& ranks) {
-  constexpr std::size_t most_shown = 8;
-  std::string text = ranks.size() > 1 ? "ranks " : "rank ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), most_shown); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > most_shown) text += " and " + std::to_string(ranks.size() - most_shown) + " more";
-  return text;
-}
-
-/// Ranks with what they have in common, the smallest group first: these are the odd ones.
-template <class Key>
-struct Group {
-  Key key;
-  std::vector<int> ranks;
-};
-
-template <class Key>
-std::vector<Group<Key>> group_ranks(std::vector<std::pair<Key, int>> const& keys) {
-  std::vector<Group<Key>> groups;
-  for (auto const& [key, rank] : keys) {
-    auto const found = std::ranges::find(groups, key, &Group<Key>::key);
-    if (found != groups.end()) {
-      found->ranks.push_back(rank);
-    } else {
-      groups.push_back({key, {rank}});
-    }
-  }
-  std::ranges::stable_sort(groups, {}, [](auto const& group) { return group.ranks.size(); });
-  return groups;
-}
 
 /// Not through the communicator's own functions: these are what is being checked.
 template <class T>
