@@ -15,6 +15,7 @@ class RunFolder {
   std::filesystem::path settings() const { return root_ / "run.cfg"; }       // every setting as resolved
   std::filesystem::path metrics() const { return root_ / "metrics.jsonl"; }  // one JSON object a step
   std::filesystem::path logs() const { return root_ / "logs"; }
+  std::filesystem::path watchdog() const { return root_ / "watchdog"; }  // reports of a run that hung
   std::filesystem::path checkpoints() const { return root_ / "checkpoints"; }
 
  private:
