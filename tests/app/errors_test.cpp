@@ -298,6 +298,7 @@ TEST_F(Errors, HelpAndDefaultsAreNone) {
       {"eval", {finished, "--eval.windows", "2"}},
       {"generate", {finished, "--tokens", "2"}},
       {"inspect", {finished}},
+      {"diff", {finished, finished}},
       {"version", {}},
   };
   for (auto const& [name, sufficient] : commands) {
