@@ -25,6 +25,7 @@ constexpr std::array commands{
     Command{"eval", "loss and perplexity of a checkpoint on a split", isotrain::run_eval},
     Command{"generate", "continue a prompt from a checkpoint", isotrain::run_generate},
     Command{"inspect", "describe and verify a corpus, shard, checkpoint or run folder", isotrain::run_inspect},
+    Command{"diff", "first step, layer and tensor in which two runs differ", isotrain::run_diff},
     Command{"version", "version, commit, and what it was built with", isotrain::run_version},
 };
 

@@ -12,6 +12,12 @@ std::size_t index(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
+std::uint64_t hash_of(std::vector<std::size_t> const& counts) {
+  std::uint64_t hash = counts.size();
+  for (std::size_t count : counts) hash = (hash ^ count) * 0x9e3779b97f4a7c15U ^ (hash >> 29);
+  return hash;
+}
+
 }  // namespace
 
 void detail::free_communicator(MPI_Comm comm) noexcept {
@@ -33,7 +39,32 @@ Communicator Communicator::duplicate(MPI_Comm comm, std::size_t piece_bytes) {
   return Communicator(copy, piece_bytes);
 }
 
+Communicator Communicator::named(std::string_view name) && {
+  name_ = ShortName(name);
+  return std::move(*this);
+}
+
+OperationFacts Communicator::next(Operation operation, Element element, std::uint64_t count, int root,
+                                  std::uint64_t parts) const {
+  OperationFacts const facts{.number = ++num_collectives_,
+                             .count = count,
+                             .parts = parts,
+                             .group = name_,
+                             .name = NamedOperations::current(),
+                             .peer = root,
+                             .group_size = size_,
+                             .element = element,
+                             .operation = operation};
+  signature_ = mix_signature(signature_, facts);
+  return facts;
+}
+
+NotedCollective Communicator::begin(Operation operation, Element element, std::uint64_t count) const {
+  return NotedCollective(*this, next(operation, element, count));
+}
+
 std::optional<Communicator> Communicator::split(int color, int key) const {
+  NotedCollective const noted(*this, next(Operation::split, {}, 0));
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(get(), color < 0 ? MPI_UNDEFINED : color, key, &part), "split a communicator");
   if (part == MPI_COMM_NULL) return std::nullopt;
@@ -41,19 +72,20 @@ std::optional<Communicator> Communicator::split(int color, int key) const {
 }
 
 void Communicator::barrier() const {
+  NotedCollective const noted(*this, next(Operation::barrier, {}, 0));
   check_mpi(MPI_Barrier(get()), "wait for all ranks");
 }
 
 std::string Communicator::broadcast(std::string text, int root) const {
   text.resize(broadcast(text.size(), root));
-  broadcast_bytes(text.data(), text.size(), root);
+  broadcast_bytes(text.data(), text.size(), {}, root);
   return text;
 }
 
 std::vector<std::string> Communicator::all_gather(std::string const& mine) const {
   std::vector<std::size_t> const lengths = all_gather(mine.size());
   std::string all(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-  gather_bytes(mine.data(), all.data(), lengths);
+  gather_bytes(mine.data(), all.data(), lengths, {});
   std::vector<std::string> texts;
   for (std::size_t begin = 0; std::size_t length : lengths) {
     texts.push_back(all.substr(begin, length));
@@ -64,6 +96,7 @@ std::vector<std::string> Communicator::all_gather(std::string const& mine) const
 
 std::vector<std::int64_t> Communicator::exchange_counts(std::span<std::int64_t const> send_counts) const {
   expects(send_counts.size() == index(size_), "one count per rank");
+  NotedCollective const noted(*this, next(Operation::exchange_counts, element_of<std::int64_t>(), 1));
   std::vector<std::int64_t> counts(send_counts.size());
   check_mpi(MPI_Alltoall(send_counts.data(), 1, MPI_INT64_T, counts.data(), 1, MPI_INT64_T, get()), "exchange counts");
   return counts;
@@ -80,7 +113,9 @@ std::vector<std::size_t> Communicator::to_bytes(std::span<std::int64_t const> co
   return bytes;
 }
 
-void Communicator::broadcast_bytes(void* data, std::size_t bytes, int root) const {
+void Communicator::broadcast_bytes(void* data, std::size_t count, Element element, int root) const {
+  NotedCollective const noted(*this, next(Operation::broadcast, element, count, root));
+  std::size_t bytes = count * element.bytes;
   for (auto* at = static_cast<std::byte*>(data); bytes > 0;) {
     std::size_t const piece = std::min(bytes, piece_bytes_);
     check_mpi(MPI_Bcast(at, static_cast<int>(piece), MPI_BYTE, root, get()), "broadcast");
@@ -89,10 +124,13 @@ void Communicator::broadcast_bytes(void* data, std::size_t bytes, int root) cons
   }
 }
 
-void Communicator::gather_bytes(void const* mine, void* all, std::vector<std::size_t> const& bytes) const {
+void Communicator::gather_bytes(void const* mine, void* all, std::vector<std::size_t> const& bytes,
+                                Element element) const {
   expects(bytes.size() == index(size_), "one count per rank");
   std::vector<std::size_t> starts(bytes.size());
   std::exclusive_scan(bytes.begin(), bytes.end(), starts.begin(), std::size_t{0});
+  std::uint64_t const total = (starts.back() + bytes.back()) / element.bytes;
+  NotedCollective const noted(*this, next(Operation::all_gather, element, total, -1, hash_of(bytes)));
   auto* const base = static_cast<std::byte*>(all);
   std::byte* const own = base + starts[index(rank_)];
   if (starts.back() + bytes.back() <= piece_bytes_) {
@@ -117,9 +155,12 @@ void Communicator::gather_bytes(void const* mine, void* all, std::vector<std::si
 }
 
 void Communicator::exchange_bytes(void const* send, std::vector<std::size_t> const& send_bytes, void* receive,
-                                  std::vector<std::size_t> const& receive_bytes) const {
+                                  std::vector<std::size_t> const& receive_bytes, Element element) const {
   expects(send_bytes.size() == index(size_) && receive_bytes.size() == index(size_), "one count per rank");
   expects(send_bytes[index(rank_)] == receive_bytes[index(rank_)], "to receive what it sends itself");
+  std::size_t const sent = std::accumulate(send_bytes.begin(), send_bytes.end(), std::size_t{0});
+  NotedCollective const noted(*this, next(Operation::all_to_all, element, sent / element.bytes));
+  check_exchange(*this, send_bytes, receive_bytes);
   std::vector<std::size_t> from(send_bytes.size()), to(send_bytes.size());
   std::exclusive_scan(send_bytes.begin(), send_bytes.end(), from.begin(), std::size_t{0});
   std::exclusive_scan(receive_bytes.begin(), receive_bytes.end(), to.begin(), std::size_t{0});
@@ -138,58 +179,6 @@ void Communicator::exchange_bytes(void const* send, std::vector<std::size_t> con
   std::size_t const own = index(rank_);
   if (send_bytes[own] > 0) std::memcpy(target + to[own], source + from[own], send_bytes[own]);
   messages.wait();
-}
-
-Messages::~Messages() {
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    if (expected_[i] >= 0) MPI_Cancel(&requests_[i]);
-    MPI_Request_free(&requests_[i]);
-  }
-}
-
-void Messages::send_bytes(void const* data, std::size_t bytes, int to, int tag) {
-  for (auto const* at = static_cast<std::byte const*>(data); bytes > 0;) {
-    std::size_t const piece = std::min(bytes, comm_->piece_bytes());
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(at, static_cast<int>(piece), MPI_BYTE, to, tag, comm_->get(), &request), "send to a rank");
-    requests_.push_back(request);
-    expected_.push_back(-1);
-    at += piece;
-    bytes -= piece;
-  }
-}
-
-void Messages::receive_bytes(void* data, std::size_t bytes, int from, int tag) {
-  for (auto* at = static_cast<std::byte*>(data); bytes > 0;) {
-    std::size_t const piece = std::min(bytes, comm_->piece_bytes());
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Irecv(at, static_cast<int>(piece), MPI_BYTE, from, tag, comm_->get(), &request),
-              "receive from a rank");
-    requests_.push_back(request);
-    expected_.push_back(static_cast<int>(piece));
-    at += piece;
-    bytes -= piece;
-  }
-}
-
-void Messages::wait() {
-  std::vector<MPI_Status> statuses(requests_.size());
-  int const code = MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses.data());
-  if (code == MPI_ERR_IN_STATUS) {
-    for (MPI_Status const& status : statuses) {
-      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "finish a message");
-    }
-  }
-  check_mpi(code, "finish messages");
-  for (std::size_t i = 0; i < statuses.size(); ++i) {
-    int received = 0;
-    if (expected_[i] < 0) continue;
-    check_mpi(MPI_Get_count(&statuses[i], MPI_BYTE, &received), "count what came");
-    expects(received == expected_[i], "sender and receiver to agree on the length of a message");
-  }
-  requests_.clear();
-  expected_.clear();
 }
 
 }  // namespace isotrain

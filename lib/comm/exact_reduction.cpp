@@ -52,18 +52,22 @@ void reduce_ordered(Communicator const& comm, std::span<T> data, MPI_Op operatio
 
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) void Communicator::sum(std::span<T> data) const {
+  NotedCollective const noted(*this, next(Operation::sum, element_of<T>(), data.size()));
   reduce(*this, data, MPI_SUM);
 }
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) void Communicator::bit_or(std::span<T> data) const {
+  NotedCollective const noted(*this, next(Operation::bit_or, element_of<T>(), data.size()));
   reduce(*this, data, MPI_BOR);
 }
 template <class T>
 void Communicator::max(std::span<T> data) const {
+  NotedCollective const noted(*this, next(Operation::max, element_of<T>(), data.size()));
   reduce_ordered(*this, data, MPI_MAX);
 }
 template <class T>
 void Communicator::min(std::span<T> data) const {
+  NotedCollective const noted(*this, next(Operation::min, element_of<T>(), data.size()));
   reduce_ordered(*this, data, MPI_MIN);
 }
 

@@ -63,7 +63,7 @@ MpiSession::MpiSession(int& argc, char**& argv) : host_(host_name()) {
     throw Error("this MPI library cannot be used from several threads",
                 "it gave thread level " + std::to_string(provided), "use one that was built with MPI_THREAD_MULTIPLE");
   }
-  world_.emplace(Communicator::duplicate(MPI_COMM_WORLD));
+  world_.emplace(Communicator::duplicate(MPI_COMM_WORLD).named("world"));
   if (auto const started = unconnected_processes(world_->size(), variable)) {
     throw Error(std::to_string(*started) + " processes were started that do not know each other",
                 "MPI sees only one rank",

@@ -60,6 +60,8 @@ void TreeReduction::reduce_scatter(Cpu const& at, std::span<std::span<float> con
   expects(static_cast<std::int64_t>(chunk.size()) == counts_[r], "a chunk of this rank's length");
   expects(static_cast<std::int64_t>(workspace.size()) >= workspace_size(), "a workspace of workspace_size()");
 
+  auto const noted =
+      comm_->begin(Operation::tree_sum, element_of<float>(), static_cast<std::uint64_t>(offsets_.back()));
   std::int64_t const slot = std::min(piece_, counts_[r]);
   std::int64_t const num_remote = first_partial_.back() - (end_own - first_own);
   auto const operands_of = [&](std::int64_t number) {

@@ -1,11 +1,6 @@
 #include "lib/train/metrics.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -46,13 +41,6 @@ std::string to_json(StepMetrics const& metrics) {
   return line + "}";
 }
 
-MetricsFile::MetricsFile(std::filesystem::path path, std::function<void(std::string const&)> warn)
-    : path_(std::move(path)),
-      warn_(std::move(warn)),
-      file_(open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
-  if (!file_) throw Error("cannot write the metrics file '" + path_.string() + "'", std::strerror(errno));
-}
-
 double last_loss(std::filesystem::path const& path) {
   double loss = std::numeric_limits<double>::quiet_NaN();
   std::ifstream file(path);
@@ -63,29 +51,8 @@ double last_loss(std::filesystem::path const& path) {
   return loss;
 }
 
-void MetricsFile::close(int file) {
-  ::close(file);
-}
-
 void MetricsFile::append(StepMetrics const& metrics) {
-  std::string const line = to_json(metrics) + "\n";
-  off_t const end = lseek(file_.get(), 0, SEEK_END);
-  std::size_t written = 0;
-  while (written < line.size()) {
-    ssize_t const count = write(file_.get(), line.data() + written, line.size() - written);
-    if (count >= 0) {
-      written += static_cast<std::size_t>(count);
-    } else if (errno != EINTR) {
-      break;
-    }
-  }
-  if (written == line.size()) return;
-  int const why = errno;
-  std::string message = "cannot write the metrics file '" + path_.string() + "' (" + std::strerror(why) +
-                        "); the run goes on, lines of its metrics are lost";
-  if (written > 0 && ftruncate(file_.get(), end) != 0) message += ", one is torn";
-  if (!warned_) warn_(message);
-  warned_ = true;
+  file_.append(to_json(metrics));
 }
 
 }  // namespace isotrain

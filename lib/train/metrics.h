@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/unique.h"
+#include "lib/train/line_file.h"
 
 namespace isotrain {
 
@@ -33,22 +33,16 @@ std::string to_json(StepMetrics const& metrics);
 /// The loss in the last whole line of a metrics file, NaN if there is none.
 double last_loss(std::filesystem::path const& path);
 
-/// metrics.jsonl, appended to line by line, each line visible to readers at once.
+/// metrics.jsonl (lib/train/line_file.h says what happens when it cannot be written).
 class MetricsFile {
  public:
-  /// Throws Error if the file cannot be opened for appending. `warn` is told once if a later write fails (a full disk):
-  /// the run goes on, the line is lost, the next one is tried again and starts on a line of its own.
-  MetricsFile(std::filesystem::path path, std::function<void(std::string const& message)> warn);
+  MetricsFile(std::filesystem::path path, std::function<void(std::string const& message)> warn)
+      : file_("metrics file", std::move(path), std::move(warn)) {}
 
   void append(StepMetrics const& metrics);
 
  private:
-  static void close(int file);
-
-  std::filesystem::path path_;
-  std::function<void(std::string const&)> warn_;
-  Unique<int, close, -1> file_;
-  bool warned_ = false;
+  LineFile file_;
 };
 
 }  // namespace isotrain

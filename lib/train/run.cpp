@@ -8,6 +8,7 @@
 #include "lib/base/log.h"
 #include "lib/base/process.h"
 #include "lib/comm/agree.h"
+#include "lib/comm/watchdog.h"
 #include "lib/data/verify.h"
 #include "lib/model/counts.h"
 #include "lib/model/parameter_list.h"
@@ -75,6 +76,7 @@ class Run {
     run_collectively(comm_, [&] {
       if (root()) metrics.emplace(folder_.metrics(), [&](std::string const& message) { log_.warning(message); });
     });
+    Watchdog const watchdog(comm_, {.limit_s = s.debug.timeout_s, .folder = folder_.watchdog()});
     auto const start = Clock::now();
     std::int64_t const first = trainer_.steps_done();
     std::int64_t saved = first;
@@ -252,6 +254,7 @@ int run_training(TrainSettings const& settings, std::string const& settings_ini,
   TrainPlan const plan = run_collectively(comm, [&] { return make_train_plan(settings, comm.size()); });
   Cpu const at = run_collectively(comm, [&] { return make_place(settings, session.local_size()); });
   agree_on_same(comm, settings_ini, "settings");
+  check_collectives(settings.debug.check_collectives);
   agree_on_same(comm, plan.config_json, "the files that --model.config names");
 
   auto const lanes = lanes_of_ranks(settings.repro.lanes, comm.size())[static_cast<std::size_t>(comm.rank())];

@@ -5,6 +5,7 @@
 
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
+#include "lib/train/ledger.h"
 
 namespace isotrain {
 namespace {
@@ -81,6 +82,7 @@ void create_run_folder(RunFolder const& folder, std::string const& settings) {
 void resume_run_folder(RunFolder const& folder, std::string const& settings, std::int64_t step) {
   make_folders(folder);
   cut_metrics(folder.metrics(), step);
+  cut_ledger(folder.ledger(), step);
   if (is_there(folder.settings())) {
     std::string const before = read_file(folder.settings());
     if (before == settings) return;

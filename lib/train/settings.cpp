@@ -139,6 +139,14 @@ void declare(Settings& table, TrainSettings& s) {
             {.help = "Stop with a checkpoint and exit code 75 after this time; 0: no limit.",
              .unit = "s",
              .check = at_least(0)});
+  table.add("debug.timeout_s", s.debug.timeout_s,
+            {.help = "End the run with a report in the run folder's watchdog/ if nothing has moved between ranks for "
+                     "this time; longer than the longest step, validation or checkpoint. 0: never.",
+             .unit = "s",
+             .check = at_least(0)});
+  table.add("debug.check_collectives", s.debug.check_collectives,
+            {.help = "Compare what all ranks are about to do before each operation among them, and say who differs "
+                     "instead of hanging. Slow."});
   table.add(
       "resume", s.resume,
       {.help = "auto: go on from the newest complete checkpoint of the run folder if there is one; none: a new run; "

@@ -82,6 +82,10 @@ struct TrainSettings {
     std::filesystem::path dir;
     double max_seconds = 0;
   } run;
+  struct {
+    double timeout_s = 0;  // 0: no watchdog
+    bool check_collectives = false;
+  } debug;
   std::string resume = "auto";
   struct {
     std::string kind = "auto";

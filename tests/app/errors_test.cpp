@@ -100,6 +100,7 @@ TEST_F(Errors, OfSettings) {
        2,
        {"--optim.step_second", "between 0.9 and 1"}},
       {0, {"--model.yarn", "on"}, 2, {"YaRN"}},
+      {0, {"--debug.timeout_s", "-1"}, 2, {"--debug.timeout_s", "at least 0"}},
   });
   write_file(*world_ / "wrong.cfg", "[optim]\nlrr = 3\n");
   expect_errors({
@@ -297,6 +298,7 @@ TEST_F(Errors, HelpAndDefaultsAreNone) {
       {"eval", {finished, "--eval.windows", "2"}},
       {"generate", {finished, "--tokens", "2"}},
       {"inspect", {finished}},
+      {"diff", {finished, finished}},
       {"version", {}},
   };
   for (auto const& [name, sufficient] : commands) {

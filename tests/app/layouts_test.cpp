@@ -31,6 +31,7 @@ std::vector<Variant> const same_bits{
     {"AVX2", 2, {"--device.isa", "avx2"}},
     {"AVX-512", 1, {"--device.isa", "avx512"}},
     {"selective recomputation", 2, {"--model.recompute", "selective"}},
+    {"checked and watched, 3 ranks", 3, {"--debug.check_collectives", "--debug.timeout_s", "60"}},
     {"full recomputation, micro-batch 2", 1, {"--model.recompute", "full", "--train.micro_batch", "2"}},
 };
 

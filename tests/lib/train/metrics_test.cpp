@@ -107,10 +107,9 @@ TEST_F(MetricsFileTest, AFullDiskIsReportedOnceAndTheRunGoesOn) {
   file.append({.step = 1});
   file.append({.step = 2});
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_EQ(
-      warnings_[0],
-      "cannot write the metrics file '/dev/full' (No space left on device); the run goes on, lines of its metrics "
-      "are lost");
+  EXPECT_EQ(warnings_[0],
+            "cannot write the metrics file '/dev/full' (No space left on device); the run goes on, lines of it are "
+            "lost");
 }
 
 TEST_F(MetricsFileTest, NothingStaysOfALineThatDidNotFit) {
