@@ -19,6 +19,10 @@ void add(Cpu const& at, std::span<float> y, std::span<float const> x);
 /// y = round(a + b), the sum in fp32. T is float or bfloat16; y may alias a or b.
 template <class T>
 void add(Cpu const& at, std::span<T> y, std::span<T const> a, std::span<T const> b);
+/// y = round(sum + residual) in fp32; residual may be empty: y = round(sum). T and R are float or bfloat16; y may alias
+/// sum or residual.
+template <class T, class R>
+void add_rounded(Cpu const& at, std::span<T> y, std::span<float const> sum, std::span<R const> residual);
 /// y *= factor.
 void scale(Cpu const& at, std::span<float> y, float factor);
 void fill_zero(Cpu const& at, std::span<float> y);

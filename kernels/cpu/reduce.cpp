@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/grain.h"
@@ -45,6 +46,17 @@ template <class T>
 void add_range(T* y, T const* a, T const* b, std::int64_t begin, std::int64_t end) {
   for_blocks(begin, end, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
     store_first(load_first(a + i, n) + load_first(b + i, n), y + i, n);
+  });
+}
+
+/// Types is std::pair<T, R>: a list with a comma does not go through ISOTRAIN_DISPATCH.
+template <class Types>
+void add_rounded_range(typename Types::first_type* y, float const* sum, typename Types::second_type const* residual,
+                       std::int64_t begin, std::int64_t end) {
+  for_blocks(begin, end, [&](std::int64_t i, std::int64_t n) ISOTRAIN_INLINE_LAMBDA {
+    F32x16 total = load_first(sum + i, n);
+    if (residual != nullptr) total = total + load_first(residual + i, n);
+    store_first(total, y + i, n);
   });
 }
 
@@ -104,6 +116,16 @@ void add(Cpu const& at, std::span<T> y, std::span<T const> a, std::span<T const>
   });
 }
 
+template <class T, class R>
+void add_rounded(Cpu const& at, std::span<T> y, std::span<float const> sum, std::span<R const> residual) {
+  expects(sum.size() == y.size() && (residual.empty() || residual.size() == y.size()), "spans of one length");
+  using Types = std::pair<T, R>;
+  R const* const second = residual.empty() ? nullptr : residual.data();
+  at.parallel_for(length(y), elements_per_piece, [&](std::int64_t begin, std::int64_t end) {
+    ISOTRAIN_DISPATCH(add_rounded_range<Types>)(y.data(), sum.data(), second, begin, end);
+  });
+}
+
 void scale(Cpu const& at, std::span<float> y, float factor) {
   at.parallel_for(length(y), elements_per_piece, [&](std::int64_t begin, std::int64_t end) {
     ISOTRAIN_DISPATCH(scale_range)(y.data(), factor, begin, end);
@@ -134,6 +156,10 @@ std::int64_t first_non_finite(Cpu const& at, std::span<float const> x) {
 
 template void add(Cpu const&, std::span<float>, std::span<float const>, std::span<float const>);
 template void add(Cpu const&, std::span<bfloat16>, std::span<bfloat16 const>, std::span<bfloat16 const>);
+template void add_rounded(Cpu const&, std::span<float>, std::span<float const>, std::span<float const>);
+template void add_rounded(Cpu const&, std::span<float>, std::span<float const>, std::span<bfloat16 const>);
+template void add_rounded(Cpu const&, std::span<bfloat16>, std::span<float const>, std::span<float const>);
+template void add_rounded(Cpu const&, std::span<bfloat16>, std::span<float const>, std::span<bfloat16 const>);
 
 }  // namespace isotrain::kernels
 #endif  // HWY_ONCE

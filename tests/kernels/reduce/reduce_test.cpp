@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/support/kernel_test.h"
 
@@ -88,6 +89,42 @@ TYPED_TEST(AddTest, RoundsOnce) {
   std::vector<T> two(2), three(3);
   EXPECT_THROW(add<T>(Cpu(1), two, two, three), std::logic_error);
   EXPECT_THROW(add<T>(Cpu(1), three, two, three), std::logic_error);
+}
+
+/// From T and R: the sum is fp32, so that bf16 rounds once.
+template <class Pair>
+class AddRoundedTest : public testing::Test {};
+using Pairs = testing::Types<std::pair<float, float>, std::pair<float, bfloat16>, std::pair<bfloat16, float>,
+                             std::pair<bfloat16, bfloat16>>;
+TYPED_TEST_SUITE(AddRoundedTest, Pairs);
+
+TYPED_TEST(AddRoundedTest, RoundsOnce) {
+  using T = typename TypeParam::first_type;
+  using R = typename TypeParam::second_type;
+  for (std::int64_t const n : sizes) {
+    auto const sum = random_values<float>(n, 1);
+    auto const residual = random_values<R>(n, 2);
+    std::vector<T> with, without, twice_rounded;
+    for (std::int64_t i = 0; i < n; ++i) {
+      with.push_back(from_float<T>(sum[i] + to_float(residual[i])));
+      without.push_back(from_float<T>(sum[i]));
+      twice_rounded.push_back(from_float<T>(to_float(without.back()) + to_float(residual[i])));
+    }
+    if (n >= 1000) {
+      EXPECT_EQ(same_bits(with, twice_rounded), (std::is_same_v<T, float>));
+    }
+    on_every_place([&](Cpu const& at) {
+      std::vector<T> y(n);
+      add_rounded<T, R>(at, y, sum, residual);
+      EXPECT_TRUE(same_bits(y, with)) << n;
+      add_rounded<T, R>(at, y, sum, {});
+      EXPECT_TRUE(same_bits(y, without)) << n;
+    });
+  }
+  std::vector<T> y(2);
+  std::vector<float> const two(2), three(3);
+  EXPECT_THROW((add_rounded<T, R>(Cpu(1), y, three, {})), std::logic_error);
+  EXPECT_THROW((add_rounded<T, R>(Cpu(1), y, two, std::vector<R>(1))), std::logic_error);
 }
 
 TEST(Elementwise, AddScaleAndZero) {
