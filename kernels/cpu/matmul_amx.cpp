@@ -204,6 +204,41 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
   if (low && right) _tile_stored(3, c.out + tile * c.out_stride + tile, out_bytes);
 }
 
+void round_rows(bfloat16* panel, float const* elements) {
+  for (std::int64_t r = 0; r < 2 * tile; ++r, panel += block, elements += 2 * tile) {
+    __m512bh const row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(elements + tile), _mm512_loadu_ps(elements));
+    _mm512_storeu_si512(panel, reinterpret_cast<__m512i>(row));
+  }
+}
+
+void round_cols(bfloat16* panel, float const* elements) {
+  // Pair i is element i of the even step and, sixteen elements on, element i of the odd one.
+  __m512i const index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512i const interleaved =
+      _mm512_or_si512(index, _mm512_slli_epi32(_mm512_add_epi32(index, _mm512_set1_epi32(16)), 16));
+  for (std::int64_t pair = 0; pair < 16; ++pair, panel += block, elements += 4 * tile) {
+    for (std::int64_t half = 0; half < 2; ++half) {
+      float const* const first = elements + half * tile;
+      __m512bh const steps = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(first + 2 * tile), _mm512_loadu_ps(first));
+      _mm512_storeu_si512(panel + half * tile_elements,
+                          _mm512_permutexvar_epi16(interleaved, reinterpret_cast<__m512i>(steps)));
+    }
+  }
+}
+
+void transpose(float* out, std::int64_t out_stride, Matrix<float const> in) {
+  for (std::int64_t r = 0; r < in.rows; r += tile) {
+    for (std::int64_t c = 0; c < in.cols; c += tile) {
+      Square x;
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) x.row[i] = _mm512_loadu_si512(in.row(r + i) + c);
+      transpose(x);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + (c + i) * out_stride + r, x.row[i]);
+    }
+  }
+}
+
 void finish(float const* tile_of_c, Matrix<bfloat16> c, Matrix<bfloat16 const> residual) {
   auto const mask = static_cast<__mmask32>(c.cols >= 2 * tile ? ~0U : (1U << c.cols) - 1);
   for (std::int64_t r = 0; r < c.rows; ++r, tile_of_c += 2 * tile) {

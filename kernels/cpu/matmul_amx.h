@@ -34,6 +34,14 @@ void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps)
 void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
               TileInOut c, Next next);
 
+/// Rounds 32 x 32 contiguous fp32 elements to a panel: of pack_rows, rows being vectors, and of pack_cols, rows being
+/// steps of K. Numbers that are not normal are flushed.
+void round_rows(bfloat16* panel, float const* elements);
+void round_cols(bfloat16* panel, float const* elements);
+
+/// out = in^T; rows and columns of both are multiples of 16.
+void transpose(float* out, std::int64_t out_stride, Matrix<float const> in);
+
 /// C = round(tile [+ residual]) for a tile of 32 columns; rows of C and of the residual are contiguous. Rounds as
 /// to_bfloat16 does: a sum of this class is never subnormal, so it does not matter that the instruction flushes.
 void finish(float const* tile_of_c, Matrix<bfloat16> c, Matrix<bfloat16 const> residual);
