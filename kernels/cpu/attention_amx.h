@@ -23,15 +23,15 @@ inline std::int64_t padded(std::int64_t count) {
 
 /// Vectors along K in panels of 32, each with so many steps, a multiple of 32.
 struct Panels {
-  bfloat16* data = nullptr;
   std::int64_t steps = 0;
+  float* memory = nullptr;
 
-  Panels() = default;
-  Panels(float* memory, std::int64_t steps) : data(reinterpret_cast<bfloat16*>(memory)), steps(steps) {}
+  /// The size of `memory` for so many vectors.
+  std::int64_t floats(std::int64_t vectors) const { return padded(vectors) * steps / 2; }
   /// The panel of a vector from a step on; both are multiples of 32.
-  bfloat16* at(std::int64_t vector, std::int64_t step = 0) const { return data + vector * steps + step * edge; }
-  /// Floats that they need as memory.
-  static std::int64_t floats(std::int64_t vectors, std::int64_t steps) { return padded(vectors) * padded(steps) / 2; }
+  bfloat16* at(std::int64_t vector, std::int64_t step = 0) const {
+    return reinterpret_cast<bfloat16*>(memory) + vector * steps + step * edge;
+  }
 };
 
 /// Which factor of a product the vectors are: rows of A, or columns of B.

@@ -72,19 +72,17 @@ inline void forward_units_amx(AttentionForward<bfloat16> const& x, std::int64_t 
   std::int64_t const dq = padded(x.q.dim), dv = padded(x.v.dim), keys = padded(x.sequence);
   ForwardTiles at{};
   at.block_rows = padded(rows_of_block(x.queries, x.sequence));
-  float *keys_memory, *values_memory, *queries_memory, *probabilities_memory;
-  scratch.cut({{&keys_memory, Panels::floats(keys, dq)},
-               {&values_memory, Panels::floats(dv, keys)},
-               {&queries_memory, Panels::floats(at.block_rows, dq)},
-               {&probabilities_memory, Panels::floats(at.block_rows, chunk_keys)},
+  at.keys.steps = at.queries.steps = dq;
+  at.values.steps = keys;
+  at.probabilities.steps = chunk_keys;
+  scratch.cut({{&at.keys.memory, at.keys.floats(keys)},
+               {&at.values.memory, at.values.floats(dv)},
+               {&at.queries.memory, at.queries.floats(at.block_rows)},
+               {&at.probabilities.memory, at.probabilities.floats(at.block_rows)},
                {&at.scores, at.block_rows * keys},
                {&at.sums, at.block_rows * dv},
                {&at.row_maximum, at.block_rows * 16},
                {&at.row_sum, at.block_rows * 16}});
-  at.keys = {keys_memory, dq};
-  at.values = {values_memory, keys};
-  at.queries = {queries_memory, dq};
-  at.probabilities = {probabilities_memory, chunk_keys};
   std::int64_t const group = x.q.heads / x.k.heads;
   std::int64_t packed = -1;
   for (std::int64_t unit = begin; unit < end; ++unit) {
