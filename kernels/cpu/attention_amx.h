@@ -11,6 +11,7 @@
 /// What both passes of attention do with matmul_amx.h. To be used only where amx_usable() (lib/device/amx.h) holds.
 namespace isotrain::kernels::attention_amx {
 
+using gemm::amx::multiply;
 using gemm::amx::TileConfiguration;
 
 inline constexpr std::int64_t edge = 2 * gemm::amx::tile;  // rows and columns of a product, and steps of K in a block
@@ -43,12 +44,6 @@ inline void pack(Panels const& to, Factor factor, Matrix<bfloat16 const> m) {
     gemm::Strip<bfloat16> const strip{m.row(i), std::min(edge, m.rows - i), m.rows - i, m.row_stride, m.col_stride};
     (factor == Factor::a ? gemm::amx::pack_rows : gemm::amx::pack_cols)(to.at(i), strip, m.cols);
   }
-}
-
-/// Up to 32 x 32 elements of C [+]= A B; those beyond are undefined. `steps` is a multiple of 32.
-inline void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
-                     std::int64_t rows, std::int64_t cols, Accumulate accumulate) {
-  gemm::amx::multiply(a, b, steps, rows, cols, {accumulate == Accumulate::yes ? c : nullptr, stride, c, stride}, {});
 }
 
 /// Rows [first, first + rows) of one head.

@@ -132,27 +132,9 @@ void pack(bfloat16* panel, Strip<bfloat16> strip, std::int64_t steps) {
   }
 }
 
-}  // namespace
-
-TileConfiguration::TileConfiguration() {
-  Configuration const configuration;
-  // Not GCC's intrinsic: that one says that it reads eight bytes only, and is not inlined here.
-  asm volatile("ldtilecfg %0" ::"m"(configuration));
-}
-TileConfiguration::~TileConfiguration() {
-  asm volatile("tilerelease");
-}
-
-void pack_rows(bfloat16* panel, Strip<bfloat16> const& rows, std::int64_t steps) {
-  pack<Form::vectors>(panel, rows, steps);
-}
-void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps) {
-  pack<Form::pairs>(panel, cols, steps);
-}
-
 // Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B.
-void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
-              TileInOut c, Next next) {
+[[gnu::always_inline]] inline void multiply_tiles(bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+                                                  std::int64_t rows, std::int64_t cols, TileInOut c, Next next) {
   bool const low = rows > tile;
   bool const right = cols > tile;
   std::int64_t const in_bytes = c.in_stride * 4;
@@ -202,6 +184,33 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
   if (right) _tile_stored(1, c.out + tile, out_bytes);
   if (low) _tile_stored(2, c.out + tile * c.out_stride, out_bytes);
   if (low && right) _tile_stored(3, c.out + tile * c.out_stride + tile, out_bytes);
+}
+
+}  // namespace
+
+TileConfiguration::TileConfiguration() {
+  Configuration const configuration;
+  // Not GCC's intrinsic: that one says that it reads eight bytes only, and is not inlined here.
+  asm volatile("ldtilecfg %0" ::"m"(configuration));
+}
+TileConfiguration::~TileConfiguration() {
+  asm volatile("tilerelease");
+}
+
+void pack_rows(bfloat16* panel, Strip<bfloat16> const& rows, std::int64_t steps) {
+  pack<Form::vectors>(panel, rows, steps);
+}
+void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps) {
+  pack<Form::pairs>(panel, cols, steps);
+}
+
+void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
+              TileInOut c, Next next) {
+  multiply_tiles(a, b, steps, rows, cols, c, next);
+}
+void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+              std::int64_t rows, std::int64_t cols, Accumulate accumulate) {
+  multiply_tiles(a, b, steps, rows, cols, {accumulate == Accumulate::yes ? c : nullptr, stride, c, stride}, {});
 }
 
 void round_rows(bfloat16* panel, float const* elements) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/accumulate.h"
 #include "kernels/cpu/matmul_strip.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "lib/base/bfloat16.h"
@@ -33,6 +34,10 @@ void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps)
 /// are computed, rounded up to 16; all of those are read and written.
 void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
               TileInOut c, Next next);
+/// The same for C [+]= A B, nothing fetched. No structures: a small product would wait longer for them to be copied to
+/// the stack, behind the sums of the product before, than it takes.
+void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+              std::int64_t rows, std::int64_t cols, Accumulate accumulate);
 
 /// Rounds 32 x 32 contiguous fp32 elements to a panel: of pack_rows, rows being vectors, and of pack_cols, rows being
 /// steps of K. Numbers that are not normal are flushed.
