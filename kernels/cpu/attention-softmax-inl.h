@@ -47,19 +47,27 @@ struct ScoreRows {
   std::int64_t visible(std::int64_t part, std::int64_t r) const { return first + r - part * 16 + 1; }
 };
 
-/// Finds the largest score of each of `rows` rows, starts their sums.
 template <std::int64_t width>
-void find_maxima(ScoreRows<width> const& x, std::int64_t rows) {
+void start_maxima(ScoreRows<width> const& x, std::int64_t rows) {
+  for (std::int64_t r = 0; r < rows; ++r) store(splat(-std::numeric_limits<float>::infinity()), x.maximum + r * 16);
+}
+
+/// Takes parts of all rows that see them into their maxima, lane by lane.
+template <std::int64_t width>
+void add_to_maxima(ScoreRows<width> const& x, std::int64_t rows, std::int64_t begin_part, std::int64_t end_part) {
   F32x16 const factor = splat(x.scale);
-  float const lowest = -std::numeric_limits<float>::infinity();
-  for (std::int64_t r = 0; r < rows; ++r) store(splat(lowest), x.maximum + r * 16);
-  for (std::int64_t part = 0; part <= (x.first + rows - 1) / 16; ++part) {
+  for (std::int64_t part = begin_part; part < end_part; ++part) {
     for (std::int64_t r = x.first_row(part); r < rows; ++r) {
       F32x16 z = load(x.at(part, r)) * factor;
-      if (x.visible(part, r) < 16) z = first_lanes(z, x.visible(part, r), lowest);
+      if (x.visible(part, r) < 16) z = first_lanes(z, x.visible(part, r), -std::numeric_limits<float>::infinity());
       store(larger(z, load(x.maximum + r * 16)), x.maximum + r * 16);
     }
   }
+}
+
+/// One maximum for each row; starts the sums.
+template <std::int64_t width>
+void finish_maxima(ScoreRows<width> const& x, std::int64_t rows) {
   for (std::int64_t r = 0; r < rows; ++r) {
     store(splat(largest(load(x.maximum + r * 16))), x.maximum + r * 16);
     store(splat(0.0F), x.sums + r * 16);

@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
 
 /// Query rows of a block; keys whose scores' gradients wait for one product with the keys.
-inline constexpr std::int64_t amx_block_rows = 128, amx_chunk_keys = 512;
+inline constexpr std::int64_t amx_block_rows = 256, amx_chunk_keys = 512;
 
 /// One key head of a sample, its gradients so far, and the working memory of one block of query rows.
 struct BackwardTiles {
@@ -31,7 +31,7 @@ struct BackwardTiles {
   attention_amx::Panels query_columns, output_gradient_columns;  // along the rows
   attention_amx::Panels probabilities, score_gradients;          // 32 keys along the rows
   attention_amx::Panels score_gradient_columns;                  // rows along the keys of a chunk
-  float *scores, *products;                                      // 32 x 32 each: [rows / 32][key][row]
+  float *scores, *products;                                      // two of 32 x 32: [key][row]
   float *query_sums, *query_gradients;                           // (dq, rows) and its transpose
   float *lse, *row_dot;                                          // (rows)
 };
@@ -41,28 +41,23 @@ struct BackwardRows {
   std::int64_t sample, head, first, count;
 };
 
-/// Scores to probabilities, products of output gradients and values to scores' gradients, of keys key, ... and rows r,
-/// ... of a block.
-inline void differentiate_tile(BackwardTiles const& at, BackwardRows const& rows, std::int64_t key, std::int64_t r,
-                               float scale) {
+/// Scores to probabilities, products of output gradients and values to scores' gradients: of 32 keys key, ... and 16
+/// rows r, ... of a block, as [key][row] with 32 elements from key to key.
+inline void differentiate_half(float* scores, float* products, BackwardTiles const& at, BackwardRows const& rows,
+                               std::int64_t key, std::int64_t r, float scale) {
   using attention_amx::edge;
-  F32x16 const factor = splat(scale);
-  bool const whole = key + edge <= rows.first + r + 1 && r + edge <= rows.count;
-  for (std::int64_t half = r; half < r + edge; half += 16) {
-    F32x16 const lse = load(at.lse + half), row_dot = load(at.row_dot + half);
-    float* z = at.scores + r * edge + half % edge;
-    float* dp = at.products + r * edge + half % edge;
-    for (std::int64_t i = 0; i < edge; ++i, z += edge, dp += edge) {
-      F32x16 probability = exponential(load(z) * factor - lse);
-      F32x16 gradient = probability * (load(dp) - row_dot);
-      if (!whole) {
-        std::int64_t const hidden = key + i - rows.first - half, present = rows.count - half;
-        probability = lanes_between(probability, hidden, present);
-        gradient = lanes_between(gradient, hidden, present);
-      }
-      store(probability, z);
-      store(gradient, dp);
+  F32x16 const factor = splat(scale), lse = load(at.lse + r), row_dot = load(at.row_dot + r);
+  bool const whole = key + edge <= rows.first + r + 1 && r + 16 <= rows.count;
+  for (std::int64_t i = 0; i < edge; ++i, scores += edge, products += edge) {
+    F32x16 probability = exponential(load(scores) * factor - lse);
+    F32x16 gradient = probability * (load(products) - row_dot);
+    if (!whole) {
+      std::int64_t const hidden = key + i - rows.first - r;
+      probability = lanes_between(probability, hidden, rows.count - r);
+      gradient = lanes_between(gradient, hidden, rows.count - r);
     }
+    store(probability, scores);
+    store(gradient, products);
   }
 }
 
@@ -72,16 +67,27 @@ inline void backward_keys(BackwardTiles const& at, AttentionBackward<bfloat16> c
   using namespace attention_amx;
   std::int64_t const dq = at.keys.steps, dv = at.values.steps;
   std::int64_t const begin = std::max<std::int64_t>(0, key - rows.first), end = padded(rows.count);
-  for (std::int64_t r = begin; r < end; r += edge) {
-    multiply(at.scores + r * edge, edge, at.keys.at(key), at.queries.at(r), dq, edge, edge, Accumulate::no);
-    multiply(at.products + r * edge, edge, at.values.at(key), at.output_gradients.at(r), dv, edge, edge,
+  auto const tile_of = [](float* tiles, std::int64_t r) { return tiles + r % (2 * edge) * edge; };
+  auto const multiply_scores = [&](std::int64_t r) {
+    multiply(tile_of(at.scores, r), edge, at.keys.at(key), at.queries.at(r), dq, edge, edge, Accumulate::no);
+  };
+  auto const multiply_products = [&](std::int64_t r) {
+    multiply(tile_of(at.products, r), edge, at.values.at(key), at.output_gradients.at(r), dv, edge, edge,
              Accumulate::no);
-  }
+  };
+  multiply_scores(begin);
+  multiply_products(begin);
   for (std::int64_t r = begin; r < end; r += edge) {
-    differentiate_tile(at, rows, key, r, x.scale);
-    gemm::amx::round_rows(at.probabilities.at(0, r), at.scores + r * edge);
-    gemm::amx::round_rows(at.score_gradients.at(0, r), at.products + r * edge);
-    gemm::amx::round_cols(at.score_gradient_columns.at(r, key - chunk), at.products + r * edge);
+    float *scores = tile_of(at.scores, r), *products = tile_of(at.products, r);
+    // One tile ahead: by then the products have left the processor's store buffer. And not both at once: the matrix
+    // unit sleeps after half a microsecond without work, and takes a quarter of one to wake up.
+    if (r + edge < end) multiply_scores(r + edge);
+    differentiate_half(scores, products, at, rows, key, r, x.scale);
+    if (r + edge < end) multiply_products(r + edge);
+    differentiate_half(scores + 16, products + 16, at, rows, key, r + 16, x.scale);
+    gemm::amx::round_rows(at.probabilities.at(0, r), scores);
+    gemm::amx::round_rows(at.score_gradients.at(0, r), products);
+    gemm::amx::round_cols(at.score_gradient_columns.at(r, key - chunk), products);
   }
   for (std::int64_t j = 0; j < x.v.dim; j += edge) {
     multiply(at.value_gradients + key * dv + j, dv, at.probabilities.at(0, begin),
@@ -151,8 +157,8 @@ inline void backward_units_amx(AttentionBackward<bfloat16> const& x, std::int64_
                {&at.probabilities.memory, at.probabilities.floats(edge)},
                {&at.score_gradients.memory, at.score_gradients.floats(edge)},
                {&at.score_gradient_columns.memory, at.score_gradient_columns.floats(amx_block_rows)},
-               {&at.scores, amx_block_rows * edge},
-               {&at.products, amx_block_rows * edge},
+               {&at.scores, 2 * edge * edge},
+               {&at.products, 2 * edge * edge},
                {&at.query_sums, amx_block_rows * dq},
                {&at.query_gradients, amx_block_rows * dq},
                {&at.lse, amx_block_rows},

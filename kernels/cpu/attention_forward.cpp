@@ -74,7 +74,9 @@ void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::i
                                      std::min<std::int64_t>(chain_panels, visible), 0, dq, Accumulate::no);
     }
   }
-  find_maxima(block, tiled_rows);
+  start_maxima(block, tiled_rows);
+  add_to_maxima(block, tiled_rows, 0, panels);
+  finish_maxima(block, tiled_rows);
   exponentiate<T>(block, tiled_rows, 0, panels);
 
   constexpr std::int64_t key_block = 128;  // its values stay in the first cache while all rows pass

@@ -37,13 +37,17 @@ inline void forward_block(ForwardTiles const& at, AttentionForward<bfloat16> con
   std::int64_t const dq = at.keys.steps, dv = padded(x.v.dim), keys = first + rows;
   ScoreRows<edge> const block{first, x.scale, at.scores, at.block_rows * edge, at.row_maximum, at.row_sum};
   pack(at.queries, Factor::a, rows_of(x.q, sample * x.sequence + first, head, rows));
+  start_maxima(block, rows);
   for (std::int64_t key = 0; key < keys; key += edge) {
     for (std::int64_t r = block.first_row(key / 16); r < rows; r += edge) {
       multiply(block.at(key / 16, r), edge, at.queries.at(r), at.keys.at(key), dq, rows - r, keys - key,
                Accumulate::no);
     }
+    // One panel behind: by then the scores have left the processor's store buffer.
+    if (key > 0) add_to_maxima(block, rows, key / 16 - edge / 16, key / 16);
   }
-  find_maxima(block, rows);
+  add_to_maxima(block, rows, (keys - 1) / edge * (edge / 16), padded(keys) / 16);
+  finish_maxima(block, rows);
   for (std::int64_t chunk = 0; chunk < keys; chunk += chunk_keys) {
     std::int64_t const chunk_end = std::min(keys, chunk + chunk_keys);
     for (std::int64_t key = chunk; key < chunk_end; key += edge) {
