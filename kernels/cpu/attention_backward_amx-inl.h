@@ -89,13 +89,16 @@ inline void backward_keys(BackwardTiles const& at, AttentionBackward<bfloat16> c
     gemm::amx::round_rows(at.score_gradients.at(0, r), products);
     gemm::amx::round_cols(at.score_gradient_columns.at(r, key - chunk), products);
   }
+  // The first rows that see a key, of the first head of a group, start its sums.
+  bool const starts = key >= rows.first && rows.head % (x.q.heads / x.k.heads) == 0;
+  Accumulate const accumulate = starts ? Accumulate::no : Accumulate::yes;
   for (std::int64_t j = 0; j < x.v.dim; j += edge) {
     multiply(at.value_gradients + key * dv + j, dv, at.probabilities.at(0, begin),
-             at.output_gradient_columns.at(j, begin), end - begin, edge, x.v.dim - j, Accumulate::yes);
+             at.output_gradient_columns.at(j, begin), end - begin, edge, x.v.dim - j, accumulate);
   }
   for (std::int64_t i = 0; i < x.q.dim; i += edge) {
     multiply(at.key_gradients + key * dq + i, dq, at.score_gradients.at(0, begin), at.query_columns.at(i, begin),
-             end - begin, edge, x.q.dim - i, Accumulate::yes);
+             end - begin, edge, x.q.dim - i, accumulate);
   }
 }
 
@@ -171,8 +174,6 @@ inline void backward_units_amx(AttentionBackward<bfloat16> const& x, std::int64_
     pack(at.keys, Factor::a, head_keys);
     pack(at.key_columns, Factor::a, head_keys.transposed());
     pack(at.values, Factor::a, rows_of(x.v, token, key_head, x.sequence));
-    std::fill(at.key_gradients, at.key_gradients + keys * dq, 0.0F);
-    std::fill(at.value_gradients, at.value_gradients + keys * dv, 0.0F);
     for (std::int64_t head = key_head * group; head < (key_head + 1) * group; ++head) {
       for (std::int64_t first = 0; first < x.sequence; first += amx_block_rows) {
         backward_block(at, x, {sample, head, first, std::min(amx_block_rows, x.sequence - first)});

@@ -75,7 +75,7 @@ inline void forward_units_amx(AttentionForward<bfloat16> const& x, std::int64_t 
   TileConfiguration const configuration;
   std::int64_t const dq = padded(x.q.dim), dv = padded(x.v.dim), keys = padded(x.sequence);
   ForwardTiles at{};
-  at.block_rows = padded(rows_of_block(x.queries, x.sequence));
+  at.block_rows = x.sequence > 1024 ? edge : 2 * edge;  // so that their scores stay in the second cache
   at.keys.steps = at.queries.steps = dq;
   at.values.steps = keys;
   at.probabilities.steps = chunk_keys;
