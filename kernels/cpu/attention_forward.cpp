@@ -25,6 +25,9 @@
 // The maximum is over the whole row, not a running one: a block of query rows keeps its scores of all keys (64 rows at
 // most), so nothing is ever rescaled, rows do not depend on how keys are cut into blocks, and decoding gives the bits
 // of the prompt.
+//
+// Here and in attention_backward.cpp products are chains of vector instructions over widened panels, in every class;
+// the tiles class by AMX is in attention_forward_amx-inl.h and attention_backward_amx-inl.h, to the same bits.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"

@@ -1,4 +1,5 @@
-// The only intrinsics of the matrix product. Compiled for its own instruction sets, whatever the rest is compiled for.
+// The only intrinsics of the matrix product and of attention. Compiled for its own instruction sets, whatever the rest
+// is compiled for.
 #include "kernels/cpu/matmul_amx.h"
 
 #include <algorithm>

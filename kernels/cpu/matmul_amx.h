@@ -39,8 +39,8 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
 void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
               std::int64_t rows, std::int64_t cols, Accumulate accumulate);
 
-/// Rounds 32 x 32 contiguous fp32 elements to a panel: of pack_rows, rows being vectors, and of pack_cols, rows being
-/// steps of K. Numbers that are not normal are flushed.
+/// Rounds 32 x 32 contiguous fp32 elements to one block of a panel: of pack_rows, rows being vectors, and of pack_cols,
+/// rows being steps of K. Subnormal numbers become 0.
 void round_rows(bfloat16* panel, float const* elements);
 void round_cols(bfloat16* panel, float const* elements);
 
