@@ -1,17 +1,17 @@
 // How fast is attention? Floating-point operations of its products (causal: half of the square) over the time of the
-// whole call, against the processor's fused multiply-adds. attention_benchmark [THREADS]
+// whole call, against the processor's fused multiply-adds. attention_benchmark [THREADS [ISA]]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <span>
 #include <vector>
 
 #include "benchmarks/support/fma_peak.h"
 #include "kernels/attention.h"
 #include "lib/base/bfloat16.h"
+#include "lib/device/buffers.h"
 
 namespace isotrain::benchmarks {
 namespace {
@@ -27,16 +27,21 @@ constexpr Setting settings[] = {
     {2, 512, 8, 8, 192, 128}, {2, 512, 8, 2, 64, 64}, {2, 512, 8, 8, 128, 128}, {12, 64, 4, 4, 32, 32},
 };
 
+/// Memory as a run's: aligned, in huge pages.
 template <class T>
-std::vector<T> numbers(std::int64_t count, unsigned seed) {
-  std::vector<T> x(static_cast<std::size_t>(count));
-  std::uint32_t state = seed * 2654435761u + 1;
-  for (T& e : x) {
-    state = state * 1664525u + 1013904223u;
-    e = from_float<T>(static_cast<float>(state >> 8) * 0x1p-23F - 1);
+struct Numbers {
+  Numbers(std::int64_t count, unsigned seed) : id(plan.add<T>("activations", "x", count)), buffers(plan) {
+    std::uint32_t state = seed * 2654435761u + 1;
+    for (T& e : buffers[id]) {
+      state = state * 1664525u + 1013904223u;
+      e = from_float<T>(static_cast<float>(state >> 8) * 0x1p-23F - 1);
+    }
   }
-  return x;
-}
+
+  BufferPlan plan;
+  BufferId<T> id;
+  Buffers buffers;
+};
 
 /// Processor time on one thread, so that other processes count little; wall time on several.
 double now(int threads) {
@@ -61,11 +66,12 @@ double best_seconds(int threads, F const& f) {
 template <class T>
 void measure(Cpu const& at, Setting s, char const* precision, double peak) {
   std::int64_t const rows = s.B * s.T;
-  auto heads = [&](std::vector<T>& x, std::int64_t count, std::int64_t dim) {
-    return Heads<T>{x.data(), rows, count, dim, count * dim, dim};
+  auto heads = [&](Numbers<T> const& x, std::int64_t count, std::int64_t dim) {
+    return Heads<T>{x.buffers[x.id].data(), rows, count, dim, count * dim, dim};
   };
-  auto q = numbers<T>(rows * s.H * s.dq, 1), k = numbers<T>(rows * s.G * s.dq, 2), v = numbers<T>(rows * s.G * s.dv, 3);
-  auto go = numbers<T>(rows * s.H * s.dv, 4), o = go, dq = q, dk = k, dv = v;
+  Numbers<T> const q(rows * s.H * s.dq, 1), k(rows * s.G * s.dq, 2), v(rows * s.G * s.dv, 3), go(rows * s.H * s.dv, 4);
+  Numbers<T> const o(rows * s.H * s.dv, 5), dq(rows * s.H * s.dq, 6), dk(rows * s.G * s.dq, 7),
+      dv(rows * s.G * s.dv, 8);
   std::vector<float> lse(static_cast<std::size_t>(rows * s.H));
   AttentionShape const shape{s.B, s.T, 1 / std::sqrt(static_cast<float>(s.dq))};
   auto const hq = heads(q, s.H, s.dq), hk = heads(k, s.G, s.dq), hv = heads(v, s.G, s.dv), ho = heads(o, s.H, s.dv);
@@ -97,6 +103,7 @@ int main(int argc, char** argv) {
   using namespace isotrain;
   using namespace isotrain::benchmarks;
   int const threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  if (argc > 2) Cpu(1, Bf16Class::tiles, isa_from_name(argv[2]));
   double const peak = fma_peak() * threads;
   std::printf("%s, %s, %d thread(s), fp32 FMA peak %.0f GFLOP/s\n", processor_name().c_str(), isa_name().c_str(),
               threads, peak);

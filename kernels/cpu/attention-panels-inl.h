@@ -93,6 +93,26 @@ HWY_INLINE F32x16 first_lanes(F32x16 x, std::int64_t count, float rest) {
   });
 }
 
+/// Lanes [begin, end) of x, 0 in the others.
+HWY_INLINE F32x16 lanes_between(F32x16 x, std::int64_t begin, std::int64_t end) {
+  return map([&](std::size_t i) {
+    auto const index = hn::Iota(F32(), static_cast<float>(i * vector_lanes));
+    auto const inside = hn::And(hn::Ge(index, hn::Set(F32(), static_cast<float>(begin))),
+                                hn::Lt(index, hn::Set(F32(), static_cast<float>(end))));
+    return hn::IfThenElseZero(inside, x.v[i]);
+  });
+}
+
+/// Sum of the products of two rows: 16 partial sums, then the tree.
+template <class T>
+HWY_INLINE float dot(T const* a, T const* b, std::int64_t count) {
+  F32x16 sum = splat(0.0F);
+  for (std::int64_t i = 0; i < count; i += 16) {
+    sum = fused(load_first(a + i, count - i), load_first(b + i, count - i), sum);
+  }
+  return tree_sum(sum);
+}
+
 /// The largest of sixteen numbers, none of them NaN.
 HWY_INLINE float largest(F32x16 a) {
   float s[16];

@@ -10,9 +10,11 @@
 #include "kernels/cpu/attention-panels-inl.h"
 #include "kernels/cpu/attention-tile-inl.h"
 #include "kernels/cpu/attention_arguments.h"
+#include "kernels/cpu/attention_backward_amx-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/scratch.h"
 #include "lib/base/error.h"
+#include "lib/device/amx.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
@@ -110,12 +112,7 @@ void backward_block(BackwardPanels const& at, AttentionBackward<T> const& x, std
   std::fill(at.row_dot, at.row_dot + block, 0.0F);
   for (std::int64_t r = 0; r < rows; ++r) {
     at.lse[r] = x.lse[(sample * x.q.heads + head) * x.sequence + first + r];
-    T const* o = x.o.at(token + r, head);
-    F32x16 dot = splat(0.0F);
-    for (std::int64_t j = 0; j < dv; j += 16) {
-      dot = fused(load(at.output_gradients + j / 16 * block_stride + r * 16), load_first(o + j, dv - j), dot);
-    }
-    at.row_dot[r] = tree_sum(dot);
+    at.row_dot[r] = dot(x.d_o.at(token + r, head), x.o.at(token + r, head), dv);
   }
   for (std::int64_t key = 0; key < first + rows; key += block) {
     backward_step<T, sum>(at, dq, dv, first, rows, key, x.sequence, x.scale);
@@ -171,6 +168,9 @@ void backward_float(AttentionBackward<float> const& x, std::int64_t begin, std::
   backward_units<float, Sum::chain>(x, begin, end);
 }
 void backward_tiles(AttentionBackward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {
+#if HWY_TARGET == HWY_AVX3
+  if (amx_usable()) return backward_units_amx(x, begin, end);
+#endif
   backward_units<bfloat16, Sum::tiles>(x, begin, end);
 }
 void backward_pairs(AttentionBackward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {

@@ -25,21 +25,25 @@
 // The maximum is over the whole row, not a running one: a block of query rows keeps its scores of all keys (64 rows at
 // most), so nothing is ever rescaled, rows do not depend on how keys are cut into blocks, and decoding gives the bits
 // of the prompt.
+//
+// Here and in attention_backward.cpp products are chains of vector instructions over widened panels, in every class;
+// the tiles class by AMX is in attention_forward_amx-inl.h and attention_backward_amx-inl.h, to the same bits.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cpp"
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/attention.h"
 #include "kernels/cpu/attention-panels-inl.h"
+#include "kernels/cpu/attention-softmax-inl.h"
 #include "kernels/cpu/attention-tile-inl.h"
 #include "kernels/cpu/attention_arguments.h"
-#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/attention_forward_amx-inl.h"
 #include "kernels/cpu/scratch.h"
 #include "lib/base/error.h"
+#include "lib/device/amx.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isotrain::kernels::HWY_NAMESPACE {
@@ -52,45 +56,6 @@ struct ForwardPanels {
   float *row_maximum, *row_sum;            // (block_rows, 16)
 };
 
-/// The first query rows of a block fit a few MiB of scores however long the sequence is.
-inline std::int64_t rows_of_block(std::int64_t queries, std::int64_t keys) {
-  if (queries == 1) return 1;
-  std::int64_t const fitting = (std::int64_t{1} << 19) / std::max<std::int64_t>(keys, 1) / 16 * 16;
-  return std::clamp<std::int64_t>(fitting, 16, 64);
-}
-
-/// Scores to probabilities, in place, of the rows at positions first, first + 1, ...: their panels up to the diagonal.
-template <class T>
-void softmax_rows(ForwardPanels const& at, std::int64_t first, std::int64_t rows, float scale) {
-  F32x16 const factor = splat(scale);
-  float const lowest = -std::numeric_limits<float>::infinity();
-  std::int64_t const stride = panel_stride(at.block_rows);
-  std::int64_t const panels = (first + rows - 1) / 16 + 1;
-  for (std::int64_t r = 0; r < rows; ++r) store(splat(lowest), at.row_maximum + r * 16);
-  for (std::int64_t p = 0; p < panels; ++p) {
-    for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < rows; ++r) {
-      F32x16 z = load(at.scores + p * stride + r * 16) * factor;
-      std::int64_t const visible = first + r - p * 16 + 1;
-      if (visible < 16) z = first_lanes(z, visible, lowest);
-      store(larger(z, load(at.row_maximum + r * 16)), at.row_maximum + r * 16);
-    }
-  }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    store(splat(largest(load(at.row_maximum + r * 16))), at.row_maximum + r * 16);
-    store(splat(0.0F), at.row_sum + r * 16);
-  }
-  for (std::int64_t p = 0; p < panels; ++p) {
-    for (std::int64_t r = std::max<std::int64_t>(0, p * 16 - first); r < rows; ++r) {
-      float* z = at.scores + p * stride + r * 16;
-      F32x16 probability = exponential(load(z) * factor - load(at.row_maximum + r * 16));
-      std::int64_t const visible = first + r - p * 16 + 1;
-      if (visible < 16) probability = first_lanes(probability, visible, 0.0F);
-      store(load(at.row_sum + r * 16) + probability, at.row_sum + r * 16);
-      store(rounded<T>(probability), z);
-    }
-  }
-}
-
 /// Query rows [row, row + rows) of a head; row 0 of the head is at position sequence - queries.
 template <class T, Sum sum, int tile>
 void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::int64_t sample, std::int64_t head,
@@ -100,6 +65,7 @@ void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::i
   std::int64_t const tiled_rows = (rows + tile - 1) / tile * tile;
   std::int64_t const stride = panel_stride(at.block_rows);
   std::int64_t const panels = (first + tiled_rows - 1) / 16 + 1;
+  ScoreRows<16> const block{first, x.scale, at.scores, stride, at.row_maximum, at.row_sum};
   pack(at.queries, at.block_rows, x.q.at(sample * x.queries + row, head), x.q.row_stride, rows, dq);
 
   for (std::int64_t p = 0; p < panels; p += chain_panels) {
@@ -111,7 +77,10 @@ void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::i
                                      std::min<std::int64_t>(chain_panels, visible), 0, dq, Accumulate::no);
     }
   }
-  softmax_rows<T>(at, first, tiled_rows, x.scale);
+  start_maxima(block, tiled_rows);
+  add_to_maxima(block, tiled_rows, 0, panels);
+  finish_maxima(block, tiled_rows);
+  exponentiate<T>(block, tiled_rows, 0, panels);
 
   constexpr std::int64_t key_block = 128;  // its values stay in the first cache while all rows pass
   std::int64_t const last_end = std::min(x.sequence, first + tiled_rows);
@@ -125,13 +94,7 @@ void forward_block(ForwardPanels const& at, AttentionForward<T> const& x, std::i
     }
   }
 
-  for (std::int64_t r = 0; r < rows; ++r) {
-    float const total = tree_sum(load(at.row_sum + r * 16));
-    unpack_row(x.o.at(sample * x.queries + row + r, head), at.sums + r * 16, stride, dv, splat(1.0F / total));
-    if (x.lse != nullptr) {
-      x.lse[(sample * x.q.heads + head) * x.queries + row + r] = at.row_maximum[r * 16] + logarithm(total);
-    }
-  }
+  finish_rows(block, x, sample, head, row, rows, at.sums, 16, stride);
 }
 
 /// Units [begin, end): a unit is a query head of a sample.
@@ -180,6 +143,9 @@ void forward_float(AttentionForward<float> const& x, std::int64_t begin, std::in
   forward_range<float, Sum::chain>(x, begin, end);
 }
 void forward_tiles(AttentionForward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {
+#if HWY_TARGET == HWY_AVX3
+  if (x.queries > 1 && amx_usable()) return forward_units_amx(x, begin, end);
+#endif
   forward_range<bfloat16, Sum::tiles>(x, begin, end);
 }
 void forward_pairs(AttentionForward<bfloat16> const& x, std::int64_t begin, std::int64_t end) {

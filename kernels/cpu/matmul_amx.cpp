@@ -1,4 +1,5 @@
-// The only intrinsics of the matrix product. Compiled for its own instruction sets, whatever the rest is compiled for.
+// The only intrinsics of the matrix product and of attention. Compiled for its own instruction sets, whatever the rest
+// is compiled for.
 #include "kernels/cpu/matmul_amx.h"
 
 #include <algorithm>
@@ -132,27 +133,9 @@ void pack(bfloat16* panel, Strip<bfloat16> strip, std::int64_t steps) {
   }
 }
 
-}  // namespace
-
-TileConfiguration::TileConfiguration() {
-  Configuration const configuration;
-  // Not GCC's intrinsic: that one says that it reads eight bytes only, and is not inlined here.
-  asm volatile("ldtilecfg %0" ::"m"(configuration));
-}
-TileConfiguration::~TileConfiguration() {
-  asm volatile("tilerelease");
-}
-
-void pack_rows(bfloat16* panel, Strip<bfloat16> const& rows, std::int64_t steps) {
-  pack<Form::vectors>(panel, rows, steps);
-}
-void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps) {
-  pack<Form::pairs>(panel, cols, steps);
-}
-
 // Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B.
-void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
-              TileInOut c, Next next) {
+[[gnu::always_inline]] inline void multiply_tiles(bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+                                                  std::int64_t rows, std::int64_t cols, TileInOut c, Next next) {
   bool const low = rows > tile;
   bool const right = cols > tile;
   std::int64_t const in_bytes = c.in_stride * 4;
@@ -202,6 +185,68 @@ void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int
   if (right) _tile_stored(1, c.out + tile, out_bytes);
   if (low) _tile_stored(2, c.out + tile * c.out_stride, out_bytes);
   if (low && right) _tile_stored(3, c.out + tile * c.out_stride + tile, out_bytes);
+}
+
+}  // namespace
+
+TileConfiguration::TileConfiguration() {
+  Configuration const configuration;
+  // Not GCC's intrinsic: that one says that it reads eight bytes only, and is not inlined here.
+  asm volatile("ldtilecfg %0" ::"m"(configuration));
+}
+TileConfiguration::~TileConfiguration() {
+  asm volatile("tilerelease");
+}
+
+void pack_rows(bfloat16* panel, Strip<bfloat16> const& rows, std::int64_t steps) {
+  pack<Form::vectors>(panel, rows, steps);
+}
+void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps) {
+  pack<Form::pairs>(panel, cols, steps);
+}
+
+void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
+              TileInOut c, Next next) {
+  multiply_tiles(a, b, steps, rows, cols, c, next);
+}
+void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+              std::int64_t rows, std::int64_t cols, Accumulate accumulate) {
+  multiply_tiles(a, b, steps, rows, cols, {accumulate == Accumulate::yes ? c : nullptr, stride, c, stride}, {});
+}
+
+void round_rows(bfloat16* panel, float const* elements) {
+  for (std::int64_t r = 0; r < 2 * tile; ++r, panel += block, elements += 2 * tile) {
+    __m512bh const row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(elements + tile), _mm512_loadu_ps(elements));
+    _mm512_storeu_si512(panel, reinterpret_cast<__m512i>(row));
+  }
+}
+
+void round_cols(bfloat16* panel, float const* elements) {
+  // Pair i is element i of the even step and, sixteen elements on, element i of the odd one.
+  __m512i const index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512i const interleaved =
+      _mm512_or_si512(index, _mm512_slli_epi32(_mm512_add_epi32(index, _mm512_set1_epi32(16)), 16));
+  for (std::int64_t pair = 0; pair < 16; ++pair, panel += block, elements += 4 * tile) {
+    for (std::int64_t half = 0; half < 2; ++half) {
+      float const* const first = elements + half * tile;
+      __m512bh const steps = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(first + 2 * tile), _mm512_loadu_ps(first));
+      _mm512_storeu_si512(panel + half * tile_elements,
+                          _mm512_permutexvar_epi16(interleaved, reinterpret_cast<__m512i>(steps)));
+    }
+  }
+}
+
+void transpose(float* out, std::int64_t out_stride, Matrix<float const> in) {
+  for (std::int64_t r = 0; r < in.rows; r += tile) {
+    for (std::int64_t c = 0; c < in.cols; c += tile) {
+      Square x;
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) x.row[i] = _mm512_loadu_si512(in.row(r + i) + c);
+      transpose(x);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + (c + i) * out_stride + r, x.row[i]);
+    }
+  }
 }
 
 void finish(float const* tile_of_c, Matrix<bfloat16> c, Matrix<bfloat16 const> residual) {

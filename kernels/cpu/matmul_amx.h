@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/accumulate.h"
 #include "kernels/cpu/matmul_strip.h"
 #include "kernels/cpu/matmul_tile.h"
 #include "lib/base/bfloat16.h"
@@ -33,6 +34,18 @@ void pack_cols(bfloat16* panel, Strip<bfloat16> const& cols, std::int64_t steps)
 /// are computed, rounded up to 16; all of those are read and written.
 void multiply(bfloat16 const* a, bfloat16 const* b, std::int64_t steps, std::int64_t rows, std::int64_t cols,
               TileInOut c, Next next);
+/// The same for C [+]= A B, nothing fetched. No structures: a small product would wait longer for them to be copied to
+/// the stack, behind the sums of the product before, than it takes.
+void multiply(float* c, std::int64_t stride, bfloat16 const* a, bfloat16 const* b, std::int64_t steps,
+              std::int64_t rows, std::int64_t cols, Accumulate accumulate);
+
+/// Rounds 32 x 32 contiguous fp32 elements to one block of a panel: of pack_rows, rows being vectors, and of pack_cols,
+/// rows being steps of K. Subnormal numbers become 0.
+void round_rows(bfloat16* panel, float const* elements);
+void round_cols(bfloat16* panel, float const* elements);
+
+/// out = in^T; rows and columns of both are multiples of 16.
+void transpose(float* out, std::int64_t out_stride, Matrix<float const> in);
 
 /// C = round(tile [+ residual]) for a tile of 32 columns; rows of C and of the residual are contiguous. Rounds as
 /// to_bfloat16 does: a sum of this class is never subnormal, so it does not matter that the instruction flushes.

@@ -24,7 +24,7 @@ constexpr Case cases[] = {
 
 std::vector<Isa> instruction_sets() {
   std::vector<Isa> usable;
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     try {
       Cpu const at(1, Bf16Class::tiles, isa);
       usable.push_back(isa);
