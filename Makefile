@@ -23,6 +23,11 @@ demo: $(BUILD)/build.ninja
 test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
+# Every layout that fits 8 ranks against one rank, for hours; SAMPLE=100 takes as many of them, drawn by SEED.
+test-layouts: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target layout_matrix
+	$(BUILD)/tests/app/layout_matrix $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
 # The tests under AddressSanitizer and UndefinedBehaviorSanitizer, the short ones.
 test-sanitized: | deps
 	cmake -G Ninja -S . -B $(BUILD)-sanitized -DISOTRAIN_SANITIZE=ON -DISOTRAIN_BENCHMARKS=OFF
@@ -35,4 +40,4 @@ bench: all
 format:
 	git ls-files '*.h' '*.cpp' | xargs clang-format -i
 
-.PHONY: all deps demo test test-sanitized bench format
+.PHONY: all deps demo test test-layouts test-sanitized bench format

@@ -33,7 +33,7 @@ std::string architecture(std::string const& config_json, std::string const& sour
 
 void print_header(io::CheckpointHeader const& h, std::string const& source) {
   std::int64_t parameters = 0;
-  for (auto const& entry : h.index) parameters += static_cast<std::int64_t>(entry.size);
+  for (auto const& entry : h.index) parameters += entry.size();
   print_row("step", std::to_string(h.step));
   print_row("tokens", std::to_string(h.tokens));
   print_row("model", architecture(h.config_json, "config.json in " + source));
@@ -49,15 +49,15 @@ void print_header(io::CheckpointHeader const& h, std::string const& source) {
   print_row("tokenizer", format_bytes(h.tokenizer.size()));
 }
 
-void print_tensors(std::vector<io::CheckpointIndexEntry> const& index) {
+void print_tensors(io::CheckpointIndex const& index) {
   std::size_t width = 6;
   for (auto const& entry : index) width = std::max(width, entry.name.size());
   auto const columns = static_cast<int>(width);
-  std::printf("\n  %-*s  %-8s  %14s  %s\n", columns, "tensor", "dtype", "offset", "shape");
+  std::printf("\n  %-*s  %-8s  %6s  %14s  %s\n", columns, "tensor", "dtype", "pieces", "offset", "shape");
   for (auto const& entry : index) {
     auto const shape = join(entry.shape, [](std::int64_t extent) { return std::to_string(extent); });
-    std::printf("  %-*s  %-8s  %14llu  [%s]\n", columns, entry.name.c_str(), entry.dtype.c_str(),
-                static_cast<unsigned long long>(entry.offset), shape.c_str());
+    std::printf("  %-*s  %-8s  %6zu  %14lld  [%s]\n", columns, entry.name.c_str(), entry.dtype.c_str(),
+                entry.pieces.size(), static_cast<long long>(entry.pieces.front().offset), shape.c_str());
   }
 }
 

@@ -7,6 +7,7 @@
 #include "lib/comm/agree.h"
 #include "lib/comm/session.h"
 #include "lib/data/verify.h"
+#include "lib/model/model.h"
 #include "lib/train/stored_model.h"
 #include "lib/train/train_plan.h"
 #include "lib/train/validation.h"
@@ -56,10 +57,11 @@ void evaluate(EvalSettings const& s, StoredModel const& stored, data::Corpus con
 
   run_collectively(comm, [&] { check_options(stored.config, options); });
   BufferPlan buffer_plan;
-  auto const layout = Model<Cpu, T>::plan(stored.config, options, buffer_plan);
+  auto const layout = Model<Cpu, T>::plan(stored.config, options, {}, buffer_plan);
   auto const buffers = run_collectively(comm, [&] { return Buffers(buffer_plan); });
   auto const weights = run_collectively(comm, [&] { return StoredWeights<T>(stored); });
-  Model<Cpu, T> model(at, stored.config, options, stored.table, layout, buffers, weights.view());
+  Shard const shard(*stored.table);
+  Model<Cpu, T> model(at, stored.config, options, {}, shard, layout, buffers, weights.view());
   auto windows = run_collectively(comm, [&] {
     std::ranges::copy(stored_router_biases(stored.reader.header(), stored.config), model.router_biases().begin());
     auto const split = data::parse_split(s.split);
@@ -71,12 +73,19 @@ void evaluate(EvalSettings const& s, StoredModel const& stored, data::Corpus con
     return data::make_split_reader(corpus, split, options.sequence);
   });
   std::int64_t const count = s.windows > 0 ? std::min(s.windows, windows.size()) : windows.size();
-  auto const result = validation_loss(comm, model, windows, count);
+  ValidationShare share(comm, windows, count, options);
+  while (share.read(comm)) {
+    for (int pass = 0; pass < share.passes(); ++pass) {
+      model.forward(0, share.batch(pass), false);
+      model.losses(0, share.batch(pass), share.loss(pass));
+    }
+  }
+  double const loss = share.mean();
   if (session.rank() == 0) {
     std::printf("%s step=%llu split=%s windows=%lld tokens=%lld loss=%.6f perplexity=%.4f\n",
                 stored.path.filename().c_str(), static_cast<unsigned long long>(stored.reader.header().step),
-                s.split.c_str(), static_cast<long long>(count), static_cast<long long>(result.tokens), result.loss,
-                std::exp(result.loss));
+                s.split.c_str(), static_cast<long long>(count), static_cast<long long>(count * options.sequence), loss,
+                std::exp(loss));
   }
 }
 

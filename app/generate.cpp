@@ -67,7 +67,7 @@ void generate(GenerateSettings const& s, StoredModel const& stored) {
                           {.positions = length + count,
                            .slices = static_cast<int>(stored.reader.header().slices),
                            .yarn = parse_yarn(stored.settings.model.yarn)},
-                          stored.table, weights.view(), biases);
+                          *stored.table, weights.view(), biases);
   Sampler const sample({s.temperature, static_cast<int>(s.top_k), s.top_p, static_cast<std::uint64_t>(s.seed)});
 
   std::fputs(prompt.c_str(), stdout);

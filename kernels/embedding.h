@@ -8,11 +8,11 @@
 
 namespace isotrain::kernels {
 
-/// A token whose row is not in the table given (another rank has it): adds nothing, and nothing is added to it.
+/// A token whose row is not in the table given: nothing is done for it.
 inline constexpr std::int32_t absent_token = -1;
 
-/// y[n] = table[token[n]], or +0 where the token is absent_token; y (N,d) T, table (V,d) T, rows contiguous; 0 <= token
-/// < V or absent. T is float or bfloat16. V may be 0.
+/// y[n] = table[token[n]], where that is not absent_token; y (N,d) T, table (V,d) T, rows contiguous; 0 <= token < V or
+/// absent. T is float or bfloat16. V may be 0.
 template <class T>
 void embedding_forward(Cpu const& at, Matrix<T> y, Matrix<T const> table, std::span<std::int32_t const> token);
 

@@ -31,17 +31,10 @@ void rmsnorm_backward_input(Cpu const& at, Matrix<T> dx, Matrix<T const> dy, Mat
                             std::span<float const> rstd, std::span<float const> gain,
                             Accumulate accumulate = Accumulate::no);
 
-/// dgain (d) fp32 += sum over tokens of dy * (x * rstd). Tokens come in samples of `sample_rows`; in a sample they are
-/// cut into `slices` runs of ceil(sample_rows / slices): a chain of fused multiply-adds in each run from +0, Tree over
-/// the runs that have tokens, then one add per sample into dgain, samples ascending. sample_rows divides N.
-template <class T>
-void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
-                           std::span<float const> rstd, std::int64_t sample_rows, int slices);
-
 /// dgain (d) fp32 continued by one chain over the tokens given, in their order: dgain = fma(dy, x * rstd, dgain). So
 /// the cut of tokens into calls is free.
 template <class T>
-void rmsnorm_backward_gain_chain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
-                                 std::span<float const> rstd);
+void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
+                           std::span<float const> rstd);
 
 }  // namespace isotrain::kernels

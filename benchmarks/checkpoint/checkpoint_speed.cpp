@@ -1,9 +1,9 @@
-// mpirun -np N checkpoint_speed FOLDER MIB ROUNDS [TENSORS [THREADS]]
+// mpirun -np N checkpoint_speed FOLDER MIB ROUNDS [TENSORS [THREADS [SLICES]]]
 //
-// How fast is a checkpoint of MIB MiB, with everything that belongs to it (header, checksums, views of TENSORS tensors,
-// fsync, check, rename), against plain MPI-IO of the same bytes on the same file system (collective writes of at most
-// 1 GiB, fsync)? Both in turn, ROUNDS times; each starts with nothing left to write back. Then the same for reading:
-// with all checksums checked against plain MPI-IO.
+// How fast is a checkpoint of MIB MiB, with everything that belongs to it (header, checksums, views of TENSORS tensors
+// of SLICES blocks each, as many as there is room for, fsync, check, rename), against plain MPI-IO of the same bytes on
+// the same file system (collective writes of at most 1 GiB, fsync)? Both in turn, ROUNDS times; each starts with
+// nothing left to write back. Then the same for reading: with all checksums checked against plain MPI-IO.
 
 #include <mpi.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ void print(char const* what, double mib, std::vector<double> const& plain_s, std
 }
 
 void run(Communicator const& comm, std::string const& folder, std::uint64_t mib, int rounds, std::uint64_t tensors,
-         int threads) {
+         int threads, std::uint64_t slices) {
   std::uint64_t const blocks = mib * 64;
   auto const ranks = static_cast<std::uint64_t>(comm.size());
   auto const rank = static_cast<std::uint64_t>(comm.rank());
@@ -84,9 +84,19 @@ void run(Communicator const& comm, std::string const& folder, std::uint64_t mib,
   part.data.resize(4096 * (blocks * (rank + 1) / ranks) - part.begin);
   for (std::size_t i = 0; i < part.data.size(); ++i) part.data[i] = static_cast<float>(part.begin + i);
   io::CheckpointHeader header;
+  tensors = std::min(tensors, blocks / slices);
   for (std::uint64_t t = 0; t < tensors; ++t) {
-    header.index.push_back(
-        {"model.layers." + std::to_string(t) + ".weight", {64, 64}, "float32", 4096 * (t % blocks), 4096});
+    io::CheckpointIndexEntry entry{.name = "model.layers." + std::to_string(t) + ".weight",
+                                   .shape = {64, static_cast<std::int64_t>(64 * slices)},
+                                   .pieces = {}};
+    for (std::uint64_t s = 0; s < slices; ++s) {
+      entry.pieces.push_back({.offset = static_cast<std::int64_t>(4096 * (t * slices + s)),
+                              .first_row = 0,
+                              .first_column = static_cast<std::int64_t>(64 * s),
+                              .rows = 64,
+                              .columns = 64});
+    }
+    header.index.push_back(std::move(entry));
   }
   auto const begin = static_cast<std::int64_t>(part.begin);
   std::vector<io::FlatRuns> const flat = {
@@ -106,8 +116,9 @@ void run(Communicator const& comm, std::string const& folder, std::uint64_t mib,
     if (comm.rank() == 0) unlink(checkpoint.c_str());
   }
   if (comm.rank() != 0) return;
-  std::printf("%d ranks, %d threads each, %llu MiB, %llu tensors, %d rounds; MiB/s\n", comm.size(), threads,
-              static_cast<unsigned long long>(mib), static_cast<unsigned long long>(tensors), rounds);
+  std::printf("%d ranks, %d threads each, %llu MiB, %llu tensors in %llu slices, %d rounds; MiB/s\n", comm.size(),
+              threads, static_cast<unsigned long long>(mib), static_cast<unsigned long long>(tensors),
+              static_cast<unsigned long long>(slices), rounds);
   std::printf(
       "|  | MPI-IO best | ours best | ratio | MPI-IO median | ours median | ratio | median of the rounds' ratios |\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");
@@ -119,13 +130,14 @@ void run(Communicator const& comm, std::string const& folder, std::uint64_t mib,
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fprintf(stderr, "usage: mpirun -np N checkpoint_speed FOLDER MIB ROUNDS [TENSORS [THREADS]]\n");
+    std::fprintf(stderr, "usage: mpirun -np N checkpoint_speed FOLDER MIB ROUNDS [TENSORS [THREADS [SLICES]]]\n");
     return 2;
   }
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   run(Communicator::duplicate(MPI_COMM_WORLD), argv[1], std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]),
-      argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 200, argc > 5 ? std::atoi(argv[5]) : 1);
+      argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 200, argc > 5 ? std::atoi(argv[5]) : 1,
+      argc > 6 ? std::strtoull(argv[6], nullptr, 10) : 1);
   MPI_Finalize();
   return 0;
 }

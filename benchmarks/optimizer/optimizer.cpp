@@ -32,8 +32,9 @@ void triad(Cpu const& at, std::span<float> a, std::span<float const> b, std::spa
 
 void measure(Cpu const& at, Communicator const& self, std::int64_t millions) {
   ParameterTable const table({{.name = "matrix", .shape = {millions << 10, 1024}},
-                              {.name = "gain", .shape = {1024}, .segment = Segment::fp32, .decay = false}});
-  FlatRange const range = flat_range(table, 1, 0);
+                              {.name = "gain", .shape = {1024}, .segment = Segment::fp32, .decay = false}},
+                             1);
+  FlatRange const range{0, table.flat_size()};
   BufferPlan plan;
   auto const names = OptimizerBuffers::plan(plan, {range});
   auto const gradient_id = plan.add<float>("gradients", "gradient", range.size());

@@ -14,6 +14,7 @@
 #include "kernels/reduce.h"
 #include "lib/base/random.h"
 #include "lib/base/settings.h"
+#include "lib/base/tree.h"
 #include "lib/model/counts.h"
 #include "lib/model/model.h"
 #include "lib/model/parameter_list.h"
@@ -35,6 +36,45 @@ struct Arguments {
   double seconds = 10;
 };
 
+/// The gradients of one lane on one rank: those of the replicated parameters apart for each token slice, then added up.
+class LaneGradients {
+ public:
+  LaneGradients(Shard const& shard, bool tied)
+      : begin_(static_cast<std::size_t>(shard.region(Region::replicated).begin)),
+        flat_(begin_),
+        slices_(static_cast<std::size_t>(shard.table().slices()),
+                std::vector<float>(static_cast<std::size_t>(shard.flat_size()) - begin_)),
+        spans_(slices_.begin(), slices_.end()),
+        experts_(std::span(flat_).subspan(static_cast<std::size_t>(shard.region(Region::experts).begin))),
+        tied_(tied ? static_cast<std::size_t>(shard.region(Region::sliced).end) : 0) {}
+  LaneGradients(LaneGradients const&) = delete;
+  LaneGradients& operator=(LaneGradients const&) = delete;
+
+  Gradients where() { return {flat_, std::span(&experts_, 1), tied_, spans_}; }
+  void clear(Cpu const& at) {
+    kernels::fill_zero(at, flat_);
+    kernels::fill_zero(at, tied_);
+    for (auto const& slice : spans_) kernels::fill_zero(at, slice);
+  }
+  /// The sum over token slices is in the first of them.
+  void finish(Cpu const& at) {
+    TreeCounter counter(static_cast<std::int64_t>(spans_.size()));
+    for (std::size_t s = 0; s < spans_.size(); ++s) {
+      for (auto const& due : counter.push({0, static_cast<std::int64_t>(s)})) {
+        kernels::add(at, spans_[static_cast<std::size_t>(due.left)], spans_[static_cast<std::size_t>(due.right)]);
+      }
+    }
+  }
+
+ private:
+  std::size_t begin_;
+  std::vector<float> flat_;
+  std::vector<std::vector<float>> slices_;
+  std::vector<std::span<float>> spans_;
+  std::span<float> experts_;
+  std::vector<float> tied_;
+};
+
 template <class T>
 void measure(Arguments const& arguments, ModelConfig const& config) {
   ModelOptions options;
@@ -46,9 +86,10 @@ void measure(Arguments const& arguments, ModelConfig const& config) {
                       : arguments.recompute == "selective" ? Recompute::selective
                                                            : Recompute::full;
   options.balance = default_balance(config);
-  ParameterTable const table(model_parameters(config));
+  ParameterTable const table(model_parameters(config), options.slices);
+  Shard const shard(table);
   BufferPlan plan;
-  auto const layout = Model<Cpu, T>::plan(config, options, plan);
+  auto const layout = Model<Cpu, T>::plan(config, options, {}, plan);
   Buffers const buffers(plan);
   std::vector<float> flat(static_cast<std::size_t>(table.flat_size()));
   initialize(table, flat, {0, table.flat_size()}, 1, 0.02);
@@ -56,7 +97,7 @@ void measure(Arguments const& arguments, ModelConfig const& config) {
   std::vector<T> matrices(static_cast<std::size_t>(table.matrix_size()));
   std::transform(flat.begin(), flat.begin() + table.matrix_size(), matrices.begin(), from_float<T>);
   Weights<T> const weights{matrices.data(), flat.data() + table.matrix_size(), table.matrix_size()};
-  Model<Cpu, T> model(place, config, options, table, layout, buffers, weights);
+  Model<Cpu, T> model(place, config, options, {}, shard, layout, buffers, weights);
 
   auto const tokens_a_step = arguments.batch * arguments.sequence;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(tokens_a_step) + 1);
@@ -64,22 +105,24 @@ void measure(Arguments const& arguments, ModelConfig const& config) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<std::int32_t>(random.bits(i) % static_cast<std::uint64_t>(config.vocab_size));
   }
-  std::vector<float> gradients(flat.size());
-  std::vector<double> losses(static_cast<std::size_t>(arguments.batch)), balance_losses(losses.size());
+  LaneGradients gradients(shard, config.tied_embeddings);
+  std::vector<double> losses(static_cast<std::size_t>(arguments.batch));
+  std::vector<double> balance_losses(static_cast<std::size_t>(config.num_moe_layers() * arguments.micro_batch));
   auto const step = [&] {
-    kernels::fill_zero(place, gradients);
+    gradients.clear(place);
     for (int first = 0; first < arguments.batch; first += arguments.micro_batch) {
       int const count = std::min(arguments.micro_batch, arguments.batch - first);
       auto const begin = static_cast<std::size_t>(first * arguments.sequence);
       auto const rows = static_cast<std::size_t>(count * arguments.sequence);
       auto const samples = static_cast<std::size_t>(count);
-      model.forward_backward(
-          {std::span(tokens).subspan(begin, rows), std::span(tokens).subspan(begin + 1, rows), count}, gradients,
-          {1.0F / static_cast<float>(tokens_a_step), 1.0F / static_cast<float>(arguments.batch)},
-          std::span(losses).subspan(static_cast<std::size_t>(first), samples),
-          std::span(balance_losses).subspan(static_cast<std::size_t>(first), samples));
+      Batch const batch{std::span(tokens).subspan(begin, rows), std::span(tokens).subspan(begin + 1, rows), count};
+      model.forward(0, batch, true);
+      model.backward_input(0, batch, gradients.where(),
+                           {1.0F / static_cast<float>(tokens_a_step), 1.0F / static_cast<float>(arguments.batch)},
+                           std::span(losses).subspan(static_cast<std::size_t>(first), samples),
+                           {balance_losses.data(), config.num_moe_layers(), count});
     }
-    model.finish_gradients(gradients);
+    gradients.finish(place);
   };
   step();
   std::vector<double> times_s, processor_times_s;

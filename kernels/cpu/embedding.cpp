@@ -51,11 +51,7 @@ void embedding_forward(Cpu const& at, Matrix<T> y, Matrix<T const> table, std::s
   check(y, table, token);
   at.parallel_for(y.rows, rows_per_piece(y.cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      if (token[row] == absent_token) {
-        std::fill_n(y.row(row), y.cols, T{});
-      } else {
-        std::copy_n(table.row(token[row]), y.cols, y.row(row));
-      }
+      if (token[row] != absent_token) std::copy_n(table.row(token[row]), y.cols, y.row(row));
     }
   });
 }

@@ -71,53 +71,6 @@ void backward_input_rows(Matrix<T> dx, Matrix<T const> dy, Matrix<T const> x, fl
   }
 }
 
-/// `Blocks` blocks of 16 columns, whose partial sums fit the registers.
-template <int Blocks>
-struct Columns {
-  F32x16 block[Blocks];
-
-  friend HWY_INLINE Columns operator+(Columns const& a, Columns const& b) {
-    Columns sum;
-    for (int b_index = 0; b_index < Blocks; ++b_index) sum.block[b_index] = a.block[b_index] + b.block[b_index];
-    return sum;
-  }
-};
-
-/// Continues the chains of the gain's gradient for columns [column, column + 16 Blocks) over rows [begin, end). `n`
-/// columns only if Blocks is 1.
-template <int Blocks, class T>
-HWY_INLINE void gain_chain(Columns<Blocks>& sum, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
-                           std::int64_t begin, std::int64_t end, std::int64_t column, std::int64_t n) {
-  for (std::int64_t row = begin; row < end; ++row) {
-    F32x16 const factor = splat(rstd[row]);
-    for (int b = 0; b < Blocks; ++b) {
-      std::int64_t const i = column + b * block_lanes;
-      sum.block[b] = fused(load_first(dy.row(row) + i, n), load_first(x.row(row) + i, n) * factor, sum.block[b]);
-    }
-  }
-}
-
-/// Columns [column, column + 16 Blocks) of the gain's gradient, fewer than that only if Blocks is 1.
-template <int Blocks, class T>
-void backward_gain_columns(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
-                           std::int64_t sample_rows, std::int64_t run, std::int64_t column, std::int64_t count) {
-  std::int64_t const n = Blocks == 1 ? count : block_lanes;
-  for (std::int64_t sample = 0; sample < x.rows; sample += sample_rows) {
-    Tree<Columns<Blocks>> runs;
-    for (std::int64_t first = sample; first < sample + sample_rows; first += run) {
-      Columns<Blocks> sum;
-      for (auto& block : sum.block) block = splat(0);
-      gain_chain(sum, dy, x, rstd, first, std::min(first + run, sample + sample_rows), column, n);
-      runs.add(sum);
-    }
-    Columns<Blocks> const total = runs.total();
-    for (int b = 0; b < Blocks; ++b) {
-      float* const out = dgain + column + b * block_lanes;
-      store_first(load_first(out, n) + total.block[b], out, n);
-    }
-  }
-}
-
 /// body(std::integral_constant<int, Blocks>, first, count) for groups of Blocks blocks of columns [begin, end).
 template <class Body>
 HWY_INLINE void for_wide_blocks(std::int64_t begin, std::int64_t end, Body const& body) {
@@ -127,23 +80,22 @@ HWY_INLINE void for_wide_blocks(std::int64_t begin, std::int64_t end, Body const
   for_blocks(column, end, [&](std::int64_t i, std::int64_t n) { body(std::integral_constant<int, 1>(), i, n); });
 }
 
+/// Columns [begin, end) of the gain's gradient: a chain over the rows for each.
 template <class T>
-void backward_gain_range(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd,
-                         std::int64_t sample_rows, std::int64_t run, std::int64_t begin, std::int64_t end) {
-  for_wide_blocks(begin, end, [&](auto blocks, std::int64_t column, std::int64_t count) {
-    backward_gain_columns<blocks>(dgain, dy, x, rstd, sample_rows, run, column, count);
-  });
-}
-
-template <class T>
-void gain_chain_range(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd, std::int64_t begin,
-                      std::int64_t end) {
+void backward_gain_columns(float* dgain, Matrix<T const> dy, Matrix<T const> x, float const* rstd, std::int64_t begin,
+                           std::int64_t end) {
   for_wide_blocks(begin, end, [&](auto blocks, std::int64_t column, std::int64_t count) {
     std::int64_t const n = blocks == 1 ? count : block_lanes;
-    Columns<blocks> sum;
-    for (int b = 0; b < blocks; ++b) sum.block[b] = load_first(dgain + column + b * block_lanes, n);
-    gain_chain(sum, dy, x, rstd, 0, x.rows, column, n);
-    for (int b = 0; b < blocks; ++b) store_first(sum.block[b], dgain + column + b * block_lanes, n);
+    F32x16 sum[blocks];
+    for (int b = 0; b < blocks; ++b) sum[b] = load_first(dgain + column + b * block_lanes, n);
+    for (std::int64_t row = 0; row < x.rows; ++row) {
+      F32x16 const factor = splat(rstd[row]);
+      for (int b = 0; b < blocks; ++b) {
+        std::int64_t const i = column + b * block_lanes;
+        sum[b] = fused(load_first(dy.row(row) + i, n), load_first(x.row(row) + i, n) * factor, sum[b]);
+      }
+    }
+    for (int b = 0; b < blocks; ++b) store_first(sum[b], dgain + column + b * block_lanes, n);
   });
 }
 
@@ -194,23 +146,10 @@ void rmsnorm_backward_input(Cpu const& at, Matrix<T> dx, Matrix<T const> dy, Mat
 
 template <class T>
 void rmsnorm_backward_gain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
-                           std::span<float const> rstd, std::int64_t sample_rows, int slices) {
-  check<T>(x, dy, rstd.size(), dgain.size());
-  expects(slices >= 1, "at least one slice");
-  if (x.rows == 0) return;
-  expects(sample_rows >= 1 && x.rows % sample_rows == 0, "whole samples");
-  std::int64_t const run = (sample_rows + slices - 1) / slices;
-  at.parallel_for(x.cols, 128, [&](std::int64_t begin, std::int64_t end) {
-    ISOTRAIN_DISPATCH(backward_gain_range<T>)(dgain.data(), dy, x, rstd.data(), sample_rows, run, begin, end);
-  });
-}
-
-template <class T>
-void rmsnorm_backward_gain_chain(Cpu const& at, std::span<float> dgain, Matrix<T const> dy, Matrix<T const> x,
-                                 std::span<float const> rstd) {
+                           std::span<float const> rstd) {
   check<T>(x, dy, rstd.size(), dgain.size());
   at.parallel_for(x.cols, 128, [&](std::int64_t begin, std::int64_t end) {
-    ISOTRAIN_DISPATCH(gain_chain_range<T>)(dgain.data(), dy, x, rstd.data(), begin, end);
+    ISOTRAIN_DISPATCH(backward_gain_columns<T>)(dgain.data(), dy, x, rstd.data(), begin, end);
   });
 }
 
@@ -227,13 +166,9 @@ template void rmsnorm_backward_input(Cpu const&, Matrix<float>, Matrix<float con
 template void rmsnorm_backward_input(Cpu const&, Matrix<bfloat16>, Matrix<bfloat16 const>, Matrix<bfloat16 const>,
                                      std::span<float const>, std::span<float const>, Accumulate);
 template void rmsnorm_backward_gain(Cpu const&, std::span<float>, Matrix<float const>, Matrix<float const>,
-                                    std::span<float const>, std::int64_t, int);
+                                    std::span<float const>);
 template void rmsnorm_backward_gain(Cpu const&, std::span<float>, Matrix<bfloat16 const>, Matrix<bfloat16 const>,
-                                    std::span<float const>, std::int64_t, int);
-template void rmsnorm_backward_gain_chain(Cpu const&, std::span<float>, Matrix<float const>, Matrix<float const>,
-                                          std::span<float const>);
-template void rmsnorm_backward_gain_chain(Cpu const&, std::span<float>, Matrix<bfloat16 const>, Matrix<bfloat16 const>,
-                                          std::span<float const>);
+                                    std::span<float const>);
 
 }  // namespace isotrain::kernels
 #endif  // HWY_ONCE

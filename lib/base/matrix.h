@@ -47,6 +47,9 @@ struct Heads {
   Heads slice_dim(std::int64_t begin, std::int64_t count) const {
     return {data + begin, rows, heads, count, row_stride, head_stride};
   }
+  Heads slice_heads(std::int64_t begin, std::int64_t count) const {
+    return {data + begin * head_stride, rows, count, dim, row_stride, head_stride};
+  }
   operator Heads<T const>() const { return {data, rows, heads, dim, row_stride, head_stride}; }
 };
 

@@ -122,6 +122,8 @@ class Communicator {
 
   std::size_t piece_bytes() const { return piece_bytes_; }
   ShortName const& name() const { return name_; }
+  /// Collectives of this group so far; the same on all its ranks.
+  std::uint64_t num_collectives() const { return num_collectives_; }
 
   /// For what is collective over messages of this group: notes it from here to the end of the scope, like the
   /// communicator's own collectives. `count` elements, the same on all ranks.
@@ -154,7 +156,7 @@ class Communicator {
 };
 
 /// Sends and receives that are under way together. Not collective: each rank posts what it has, then waits. Two ranks'
-/// messages of one tag arrive in the order of posting. Buffers stay untouched until wait() returns.
+/// messages of one tag arrive in the order of posting. Buffers stay untouched until wait() returns or test() says so.
 class Messages {
  public:
   explicit Messages(Communicator const& comm) : comm_(&comm) {}
@@ -172,11 +174,14 @@ class Messages {
     receive_bytes(data.data(), data.size(), element_of<T>(), from, tag);
   }
   void wait();
+  /// Whether all is done; never blocks. What is done is done as after wait().
+  bool test();
 
  private:
   void send_bytes(void const* data, std::size_t count, Element element, int to, int tag);
   void receive_bytes(void* data, std::size_t count, Element element, int from, int tag);
   OperationFacts facts(Operation operation, std::size_t count, Element element, int peer) const;
+  void finish(int code, std::vector<MPI_Status> const& statuses);
 
   Communicator const* comm_;
   std::vector<MPI_Request> requests_;

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <optional>
 
+#include "lib/comm/random_delay.h"
+
 namespace isotrain {
 namespace {
 
@@ -79,6 +81,7 @@ void FlightRecorder::touch_all() {
 }
 
 NotedOperation::NotedOperation(OperationFacts const& facts) : is_part_(slot_of_thread.has_value()) {
+  random_delay();
   slot_ = is_part_ ? *slot_of_thread : FlightRecorder::of_process().begin(facts);
   slot_of_thread = slot_;
 }

@@ -60,6 +60,20 @@ void Messages::wait() {
   NotedOperation const noted(facts(Operation::wait, requests_.size(), {}, first_peer_));
   std::vector<MPI_Status> statuses(requests_.size());
   int const code = MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses.data());
+  finish(code, statuses);
+}
+
+bool Messages::test() {
+  if (requests_.empty()) return true;
+  int done = 0;
+  std::vector<MPI_Status> statuses(requests_.size());
+  int const code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses.data());
+  if (code == MPI_SUCCESS && done == 0) return false;
+  finish(code, statuses);
+  return true;
+}
+
+void Messages::finish(int code, std::vector<MPI_Status> const& statuses) {
   if (code == MPI_ERR_IN_STATUS) {
     for (MPI_Status const& status : statuses) {
       if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "finish a message");

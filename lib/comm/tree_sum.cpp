@@ -3,21 +3,9 @@
 #include <algorithm>
 
 #include "kernels/reduce.h"
+#include "lib/comm/tree_sum_run.h"
 
 namespace isotrain {
-namespace {
-
-/// Piece `number` of the elements [begin, end); empty beyond the last.
-IndexRange piece_of(std::int64_t begin, std::int64_t end, std::int64_t piece, std::int64_t number) {
-  std::int64_t const start = std::min(end, begin + number * piece);
-  return {start, std::min(end, start + piece)};
-}
-
-std::span<float> part(std::span<float> whole, IndexRange range) {
-  return whole.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
-}
-
-}  // namespace
 
 TreeReduction::TreeReduction(Communicator const& comm, std::int64_t num_lanes, std::vector<IndexRange> const& lanes,
                              std::vector<std::int64_t> offsets, std::int64_t piece)
@@ -44,69 +32,12 @@ TreeReduction::TreeReduction(Communicator const& comm, std::int64_t num_lanes, s
 }
 
 std::int64_t TreeReduction::workspace_size() const {
-  auto const r = static_cast<std::size_t>(rank_);
-  std::int64_t const own = first_partial_[r + 1] - first_partial_[r];
-  return 2 * (first_partial_.back() - own) * std::min(piece_, counts_[r]);
+  return 2 * num_remote() * std::min(piece_, count());
 }
 
 void TreeReduction::reduce_scatter(Cpu const& at, std::span<std::span<float> const> partials, std::span<float> chunk,
                                    std::span<float> workspace) const {
-  auto const r = static_cast<std::size_t>(rank_);
-  std::int64_t const first_own = first_partial_[r], end_own = first_partial_[r + 1];
-  expects(static_cast<std::int64_t>(partials.size()) == end_own - first_own, "one partial per subtree");
-  for (auto const& partial : partials) {
-    expects(static_cast<std::int64_t>(partial.size()) == offsets_.back(), "partials of full length");
-  }
-  expects(static_cast<std::int64_t>(chunk.size()) == counts_[r], "a chunk of this rank's length");
-  expects(static_cast<std::int64_t>(workspace.size()) >= workspace_size(), "a workspace of workspace_size()");
-
-  auto const noted =
-      comm_->begin(Operation::tree_sum, element_of<float>(), static_cast<std::uint64_t>(offsets_.back()));
-  std::int64_t const slot = std::min(piece_, counts_[r]);
-  std::int64_t const num_remote = first_partial_.back() - (end_own - first_own);
-  auto const operands_of = [&](std::int64_t number) {
-    IndexRange const range = piece_of(begin(rank_), end(rank_), piece_, number);
-    std::vector<std::span<float>> operands;
-    std::int64_t used = number % 2 * num_remote * slot;
-    for (std::int64_t p = 0; p < first_partial_.back(); ++p) {
-      if (p >= first_own && p < end_own) {
-        operands.push_back(part(partials[static_cast<std::size_t>(p - first_own)], range));
-      } else {
-        operands.push_back(part(workspace, {used, used + range.size()}));
-        used += slot;
-      }
-    }
-    return operands;
-  };
-  auto const post = [&](Messages& messages, std::int64_t number, std::vector<std::span<float>> const& operands) {
-    for (int distance = 1; distance < comm_->size(); ++distance) {
-      int const from = (rank_ + comm_->size() - distance) % comm_->size();
-      auto const f = static_cast<std::size_t>(from);
-      for (std::int64_t p = first_partial_[f]; p < first_partial_[f + 1]; ++p) {
-        messages.receive(operands[static_cast<std::size_t>(p)], from);
-      }
-      int const to = (rank_ + distance) % comm_->size();
-      IndexRange const range = piece_of(begin(to), end(to), piece_, number);
-      for (auto const& partial : partials) messages.send(part(partial, range), to);
-    }
-  };
-
-  std::int64_t const longest = *std::max_element(counts_.begin(), counts_.end());
-  std::int64_t const num_pieces = (longest + piece_ - 1) / piece_;
-  Messages even(*comm_), odd(*comm_);
-  std::vector<std::span<float>> operands, next = operands_of(0);
-  if (num_pieces > 0) post(even, 0, next);
-  for (std::int64_t number = 0; number < num_pieces; ++number) {
-    operands = std::move(next);
-    Messages& current = number % 2 == 0 ? even : odd;
-    current.wait();
-    if (number + 1 < num_pieces) {
-      next = operands_of(number + 1);
-      post(number % 2 == 0 ? odd : even, number + 1, next);
-    }
-    IndexRange const range = piece_of(0, counts_[r], piece_, number);
-    if (range.size() > 0) add_piece(at, operands, part(chunk, range));
-  }
+  TreeReductionRun(*this, at, {partials.begin(), partials.end()}, chunk, workspace).finish();
 }
 
 void TreeReduction::add_piece(Cpu const& at, std::span<std::span<float> const> operands, std::span<float> sum) const {

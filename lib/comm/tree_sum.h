@@ -16,7 +16,7 @@ namespace isotrain {
 ///
 /// Each rank sends the part of its partial sums that another rank owns straight to that rank, in pieces, and adds
 /// up what arrives. With one partial a rank that is the traffic of a ring. While one piece is added up, the next
-/// travels.
+/// travels. TreeReductionRun (lib/comm/tree_sum_run.h) does it beside other work.
 class TreeReduction {
  public:
   /// `lanes` of each rank: ascending, without gaps, together [0, num_lanes); a rank may have none.
@@ -25,7 +25,7 @@ class TreeReduction {
   TreeReduction(Communicator const& comm, std::int64_t num_lanes, std::vector<IndexRange> const& lanes,
                 std::vector<std::int64_t> offsets, std::int64_t piece = default_piece);
 
-  /// Elements of the workspace that reduce_scatter needs on this rank.
+  /// Elements of the workspace that reduce_scatter needs on this rank: two pieces of every other rank's partials.
   std::int64_t workspace_size() const;
 
   /// Collective. `partials`: this rank's sums over subtrees(its lanes), ascending, each of offsets.back() elements;
@@ -47,7 +47,13 @@ class TreeReduction {
  private:
   std::int64_t begin(int rank) const { return offsets_[static_cast<std::size_t>(rank)]; }
   std::int64_t end(int rank) const { return offsets_[static_cast<std::size_t>(rank) + 1]; }
+  std::int64_t count() const { return counts_[static_cast<std::size_t>(rank_)]; }  // elements of this rank's chunk
+  std::int64_t first_own() const { return first_partial_[static_cast<std::size_t>(rank_)]; }
+  std::int64_t end_own() const { return first_partial_[static_cast<std::size_t>(rank_) + 1]; }
+  std::int64_t num_remote() const { return first_partial_.back() - (end_own() - first_own()); }
   void add_piece(Cpu const& at, std::span<std::span<float> const> operands, std::span<float> sum) const;
+
+  friend class TreeReductionRun;
 
   Communicator const* comm_;
   int rank_;

@@ -139,12 +139,13 @@ ShardInfo ShardWriter::finish(std::string const& tokenizer_hash) {
 ShardReader::ShardReader(std::filesystem::path const& path) : path_(path), file_(hdf5::open_read_only(path)) {
   std::lock_guard const lock(hdf5_mutex());
   hid_t const file = file_.get();
+  // Before the version, which other files have, too.
+  tokenizer_hash_ = hdf5::read_attribute<std::string>(file, "tokenizer_hash");
   auto const version = read_count(file, "format_version");
   if (version != corpus_format_version) {
     throw Error("'" + path.string() + "' has format version " + std::to_string(version),
                 "this program reads version " + std::to_string(corpus_format_version));
   }
-  tokenizer_hash_ = hdf5::read_attribute<std::string>(file, "tokenizer_hash");
   info_ = {path.filename().string(), parse_split(hdf5::read_attribute<std::string>(file, "split")),
            read_count(file, "num_tokens"), read_count(file, "num_documents"),
            hdf5::read_attribute<std::string>(file, "digest")};

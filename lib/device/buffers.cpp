@@ -17,6 +17,16 @@ namespace {
 constexpr std::size_t alignment = 64;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
+std::size_t alignment_of(std::size_t bytes) {
+  return bytes >= huge_page ? huge_page : alignment;
+}
+
+/// Whole pages or lines, all of them resident.
+std::size_t allocated(std::size_t bytes) {
+  std::size_t const align = alignment_of(bytes);
+  return std::max<std::size_t>((bytes + align - 1) / align * align, align);
+}
+
 std::string megabytes(std::size_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%10.2f MiB", static_cast<double>(bytes) / (1 << 20));
@@ -32,14 +42,14 @@ std::size_t BufferPlan::add_bytes(std::string purpose, std::string name, std::si
 
 std::size_t BufferPlan::total_bytes() const {
   std::size_t total = 0;
-  for (auto const& entry : entries_) total += entry.bytes;
+  for (auto const& entry : entries_) total += allocated(entry.bytes);
   return total;
 }
 
 std::size_t BufferPlan::total_bytes(std::string const& purpose) const {
   std::size_t total = 0;
   for (auto const& entry : entries_) {
-    if (entry.purpose == purpose) total += entry.bytes;
+    if (entry.purpose == purpose) total += allocated(entry.bytes);
   }
   return total;
 }
@@ -67,8 +77,8 @@ void Buffers::Free::operator()(std::byte* p) const {
 
 Buffers::Buffers(BufferPlan const& plan, Fill fill) {
   for (auto const& entry : plan.entries()) {
-    std::size_t const align = entry.bytes >= huge_page ? huge_page : alignment;
-    std::size_t const bytes = std::max<std::size_t>((entry.bytes + align - 1) / align * align, align);
+    std::size_t const align = alignment_of(entry.bytes);
+    std::size_t const bytes = allocated(entry.bytes);
     auto* p = static_cast<std::byte*>(std::aligned_alloc(align, bytes));
     if (!p) {
       throw Error("cannot allocate " + megabytes(bytes) + " for " + entry.purpose + " '" + entry.name + "'",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,12 +27,21 @@ class BufferPlan {
     return {add_bytes(std::move(purpose), std::move(name), static_cast<std::size_t>(count) * sizeof(T)), count};
   }
 
+  /// Makes a buffer of at least `count` elements of one that is planned.
+  template <class T>
+  BufferId<T> at_least(BufferId<T> id, std::int64_t count) {
+    auto& bytes = entries_[id.index].bytes;
+    bytes = std::max(bytes, static_cast<std::size_t>(count) * sizeof(T));
+    return {id.index, count};
+  }
+
   struct Entry {
     std::string purpose;
     std::string name;
     std::size_t bytes;
   };
   std::vector<Entry> const& entries() const { return entries_; }
+  /// What Buffers allocates: buffers of 2 MiB and more are whole huge pages.
   std::size_t total_bytes() const;
   std::size_t total_bytes(std::string const& purpose) const;
   /// One line a purpose, with its largest buffers, and the sum.

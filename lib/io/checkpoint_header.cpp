@@ -1,39 +1,15 @@
 #include "lib/io/checkpoint_header.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lib/base/digest.h"
 #include "lib/base/error.h"
-#include "lib/base/json.h"
 #include "lib/io/piece_sums.h"
 
 namespace isotrain::io {
 namespace {
 
 char const* const format_name = "isotrain checkpoint";
-
-std::string index_to_json(std::vector<CheckpointIndexEntry> const& index) {
-  auto list = nlohmann::ordered_json::array();
-  for (auto const& entry : index) {
-    list.push_back({{"name", entry.name},
-                    {"shape", entry.shape},
-                    {"dtype", entry.dtype},
-                    {"offset", entry.offset},
-                    {"size", entry.size}});
-  }
-  return list.dump(1);
-}
-
-std::vector<CheckpointIndexEntry> index_from_json(std::string const& text, std::string const& where) try {
-  std::vector<CheckpointIndexEntry> index;
-  for (auto const& item : parse_json(text, "index of " + where)) {
-    index.push_back({item.at("name"), item.at("shape"), item.at("dtype"), item.at("offset"), item.at("size")});
-  }
-  return index;
-} catch (nlohmann::json::exception const& e) {
-  throw Error("index of " + where + " is damaged", e.what());
-}
 
 /// Every field goes in with its length, so that moving a byte from one to the next shows.
 class HeaderDigest {
@@ -79,30 +55,16 @@ std::uint64_t read_hex(hid_t object, std::string const& name) {
   return std::strtoull(hdf5::read_attribute<std::string>(object, name).c_str(), nullptr, 16);
 }
 
-/// An HDF5 virtual dataset of the tensor's own shape over its elements of the flat dataset, so that h5py and h5dump
-/// find it by its name.
-void add_view(hid_t group, CheckpointIndexEntry const& entry, std::uint64_t total) {
-  std::vector<hsize_t> const shape(entry.shape.begin(), entry.shape.end());
-  hsize_t const all = total;
-  hsize_t const first = entry.offset;
-  hsize_t const count = entry.size;
-  hdf5::Dataspace const view(
-      check_hdf5(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "make a view"));
-  hdf5::Dataspace const source(check_hdf5(H5Screate_simple(1, &all, nullptr), "make a view"));
-  check_hdf5(H5Sselect_hyperslab(source.get(), H5S_SELECT_SET, &first, nullptr, &count, nullptr), "make a view");
-  hdf5::PropertyList const layout(check_hdf5(H5Pcreate(H5P_DATASET_CREATE), "make a view"));
-  check_hdf5(H5Pset_obj_track_times(layout.get(), false), "make a view");
-  check_hdf5(
-      H5Pset_virtual(layout.get(), view.get(), ".", (std::string("/flat/") + weights_dataset).c_str(), source.get()),
-      "make a view");
-  hdf5::Dataset(check_hdf5(
-      H5Dcreate2(group, entry.name.c_str(), H5T_NATIVE_FLOAT, view.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT),
-      ("make view '" + entry.name + "' in").c_str(), group));
+/// Elements of the weights dataset, on which the index is laid out.
+std::uint64_t weights_size(CheckpointHeader const& h) {
+  auto const found = h.flat.find(weights_dataset);
+  return found == h.flat.end() ? 0 : found->second;
 }
 
 }  // namespace
 
 void write_checkpoint_header(hdf5::File const& file, CheckpointHeader const& h) {
+  expects(index_fault(h.index, weights_size(h)).empty(), "an index of the weights dataset");
   std::lock_guard const lock(hdf5_mutex());
   auto const top = file.get();
   hdf5::write_attribute(top, "format", std::string(format_name));
@@ -131,9 +93,7 @@ void write_checkpoint_header(hdf5::File const& file, CheckpointHeader const& h) 
     hdf5::create_dataset<std::uint64_t>(sums.get(), name, num_pieces(elements));
   }
   auto const tensors = hdf5::create_group(top, "tensors");
-  if (auto const weights = h.flat.find(weights_dataset); weights != h.flat.end()) {
-    for (auto const& entry : h.index) add_view(tensors.get(), entry, weights->second);
-  }
+  for (auto const& entry : h.index) add_view(tensors.get(), entry, weights_size(h));
   std::uint64_t const not_complete[1] = {0};
   hdf5::write_all<std::uint64_t>(top, "header_digest", not_complete);
 }
@@ -157,10 +117,13 @@ CheckpointHeader read_checkpoint_header(hdf5::File const& file, CheckpointSums* 
   if (!hdf5::has_attribute(top, "format") || hdf5::read_attribute<std::string>(top, "format") != format_name) {
     throw Error(where + " is not a checkpoint", "it is HDF5, but not marked as '" + std::string(format_name) + "'");
   }
-  if (auto const version = hdf5::read_attribute<std::uint64_t>(top, "format_version");
-      version > checkpoint_format_version) {
-    throw Error(where + " has checkpoint format " + std::to_string(version),
-                "this program reads formats up to " + std::to_string(checkpoint_format_version), "use a newer program");
+  auto const version = hdf5::read_attribute<std::uint64_t>(top, "format_version");
+  if (version != checkpoint_format_version) {
+    bool const older = version < checkpoint_format_version;
+    throw Error(where + " has checkpoint format " + std::to_string(version) + ", this program reads format " +
+                    std::to_string(checkpoint_format_version),
+                older ? "an earlier version wrote it, with the weights in another order" : "a later version wrote it",
+                older ? "read it with that version, or train again" : "use a newer program");
   }
   auto const digest = hdf5::read_all<std::uint64_t>(top, "header_digest");
   if (digest.size() != 1 || digest[0] == 0) {
@@ -193,6 +156,9 @@ CheckpointHeader read_checkpoint_header(hdf5::File const& file, CheckpointSums* 
       throw Error("header of " + where + " is damaged",
                   "dataset 'checksums/" + name + "' has another size than its data need");
     }
+  }
+  if (auto const fault = index_fault(h.index, weights_size(h)); !fault.empty()) {
+    throw Error("index of " + where + " is damaged", fault, "use another checkpoint, or copy this one again");
   }
   if (auto const found = digest_of(h, sums); found != digest[0]) {
     throw Error("header of " + where + " is damaged",

@@ -7,25 +7,12 @@
 #include <vector>
 
 #include "lib/base/hdf5.h"
+#include "lib/io/checkpoint_index.h"
 
 namespace isotrain::io {
 
-/// The checkpoint format that this program writes; it reads this one and older ones.
-inline constexpr std::uint64_t checkpoint_format_version = 1;
-
-/// The flat dataset of weights. The file shows each tensor of the index in its own shape under /tensors/NAME too.
-inline constexpr char const* weights_dataset = "master";
-
-/// Where one logical tensor lies in the flat datasets.
-struct CheckpointIndexEntry {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::string dtype = "float32";
-  std::uint64_t offset = 0;  // first element
-  std::uint64_t size = 0;    // elements
-
-  bool operator==(CheckpointIndexEntry const&) const = default;
-};
+/// The checkpoint format that this program writes and reads.
+inline constexpr std::uint64_t checkpoint_format_version = 2;
 
 /// All of a checkpoint but its large flat datasets.
 struct CheckpointHeader {
@@ -49,7 +36,7 @@ struct CheckpointHeader {
   std::vector<std::int64_t> lane_positions;         // samples that each lane has consumed
   std::vector<std::uint8_t> tokenizer;              // as the corpus holds it
   std::map<std::string, std::vector<float>> state;  // small fp32 vectors by name (router biases); no '/' in names
-  std::vector<CheckpointIndexEntry> index;
+  CheckpointIndex index;
 
   std::map<std::string, std::uint64_t> flat;  // elements of each flat dataset by name; set by write_checkpoint
 
@@ -60,6 +47,7 @@ struct CheckpointHeader {
 using CheckpointSums = std::map<std::string, std::vector<std::uint64_t>>;
 
 /// Writes the header into an empty file and makes its flat datasets, without contents, and all else that it will have.
+/// Requires an index without fault for the size of the weights dataset.
 void write_checkpoint_header(hdf5::File const& file, CheckpointHeader const& header);
 enum class Writer { yes, no };
 /// Fills in the checksums and what marks the file as complete. Collective where the file is open in parallel; one rank
@@ -68,7 +56,7 @@ enum class Writer { yes, no };
 void complete_checkpoint(hdf5::File const& file, CheckpointHeader const& header, CheckpointSums const& sums,
                          Writer writer = Writer::yes);
 
-/// Reads and checks the header. Throws Error if the file is no checkpoint, is of a newer format, was never completed or
+/// Reads and checks the header. Throws Error if the file is no checkpoint, is of another format, was never completed or
 /// is damaged, or a flat dataset has another size than the header says. Fills `sums` where given.
 CheckpointHeader read_checkpoint_header(hdf5::File const& file, CheckpointSums* sums = nullptr);
 

@@ -9,21 +9,26 @@
 
 #include "lib/base/matrix.h"
 #include "lib/model/config.h"
+#include "lib/model/gradients.h"
 #include "lib/model/options.h"
-#include "lib/model/parameter_index.h"
+#include "lib/model/part.h"
 
 namespace isotrain {
 
-/// What the blocks need to know of one micro-batch. N = samples * sequence rows.
+/// What the blocks need to know of one micro-batch. Rows are tokens, sample-major: n of this rank, N of all ranks of
+/// the tensor-parallel group.
 struct Pass {
   int samples = 0;
-  std::int64_t sequence = 0;
-  std::span<std::int32_t const> positions = {};  // (N)
-  bool count_loads = false;                      // forward: add to the experts' load counters
-  float sequence_scale = 0;                      // LossScale::sequence
-  std::span<double> balance_loss = {};           // (samples), added to by backward_input; may be empty
+  std::int64_t sequence = 0;                         // positions of a sample
+  std::int64_t own = 0;                              // of them of this rank
+  std::span<std::int32_t const> positions = {};      // (n)
+  std::span<std::int32_t const> all_positions = {};  // (N)
+  bool count_loads = false;                          // forward: add to the experts' load counters
+  float sequence_scale = 0;                          // LossScale::sequence
+  std::span<double> balance_loss = {};               // (samples) out of backward_input, of this layer; may be empty
 
-  std::int64_t rows() const { return samples * sequence; }
+  std::int64_t rows() const { return samples * own; }
+  std::int64_t all_rows() const { return samples * sequence; }
 };
 
 /// Cosines and sines of every position.
@@ -32,15 +37,22 @@ struct RopeTable {
   float softmax_scale = 1;
 };
 
+class ExpertExchange;
+template <class Place>
+class TensorGroup;
+
 /// What every block is made from.
 template <class Place, class T>
 struct Setup {
   Place place;
   ModelConfig const& config;
   ModelOptions const& options;
-  ParameterIndex const& parameters;
+  ModelPart const& part;
+  Shard const& shard;
   Weights<T> weights;
   RopeTable rope;
+  TensorGroup<Place> const& tensor;
+  ExpertExchange const& experts;
 };
 
 template <class T>
@@ -51,9 +63,10 @@ struct Activation {
 
 /// Half a layer: y = x + f(norm(x)). Called in this order for a micro-batch, with one and the same Pass:
 ///   forward; [others]; recompute; backward_input; backward_weight; backward_residual
-/// The halves of the backward pass are apart so that a schedule may put other work between them; a second block of the
-/// same kind may not run between recompute and backward_residual, unless it has scratch of its own.
-///   x, y (N,d) input and output;  dy (N,d) gradient of the output
+/// A second block of the same kind may not run between recompute and backward_residual. With
+/// ModelOptions::deferred_weights, backward_weight may come any time later. All ranks of the groups make the same
+/// calls, with as many samples on each tensor rank, 0 included.
+///   x, y (n,d) input and output;  dy (n,d) gradient of the output
 template <class Place, class T>
 class Block {
  public:
@@ -65,10 +78,10 @@ class Block {
   virtual void forward(Pass const& pass, Matrix<T> y, Matrix<T const> x) = 0;
   /// Brings back what the options did not keep of the forward pass.
   virtual void recompute(Pass const& pass, Matrix<T const> x) = 0;
-  /// From dy down to the gradient of norm(x), which stays in the block.
+  /// From dy down to the gradient of norm(x); both stay in the block.
   virtual void backward_input(Pass const& pass, Matrix<T const> dy, Matrix<T const> x) = 0;
-  /// Adds the gradients of the block's parameters to the flat space.
-  virtual void backward_weight(Pass const& pass, std::span<float> gradients, Matrix<T const> dy, Matrix<T const> x) = 0;
+  /// Adds the gradients of the block's parameters.
+  virtual void backward_weight(Pass const& pass, Gradients const& gradients, Matrix<T const> x) = 0;
   /// dx = dy + the gradient through the norm; `dx` holds dy and is updated in place.
   virtual void backward_residual(Pass const& pass, Matrix<T> dx, Matrix<T const> x) = 0;
   /// What the last forward computed, in order, for the search for NaN. Valid until the next block of the same kind

@@ -53,11 +53,12 @@ class BufferMap {
   /// The next block of the kind uses the region from its start.
   void rewind(Scratch region) { used_[static_cast<std::size_t>(region)] = 0; }
 
-  /// Ends planning.
-  BufferLayout finish() {
+  /// Ends planning. `beside`: of a part planned before whose blocks never run at the same time; scratch is shared.
+  BufferLayout finish(BufferLayout const* beside) {
     char const* const names[] = {"scratch of an attention block", "scratch of a feed-forward block"};
     for (std::size_t i = 0; i < needed_.size(); ++i) {
-      layout_.scratch[i] = plan_->add<std::byte>("workspace", names[i], needed_[i]);
+      layout_.scratch[i] = beside != nullptr ? plan_->at_least(beside->scratch[i], needed_[i])
+                                             : plan_->add<std::byte>("workspace", names[i], needed_[i]);
     }
     return layout_;
   }

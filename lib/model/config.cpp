@@ -170,9 +170,9 @@ std::string divisors(std::int64_t number) {
 
 }  // namespace
 
-int ModelConfig::num_moe_layers() const {
+int ModelConfig::moe_index(int layer) const {
   int count = 0;
-  for (int layer = 0; layer < num_layers; ++layer) count += is_moe(layer) ? 1 : 0;
+  for (int before = 0; before < layer; ++before) count += is_moe(before) ? 1 : 0;
   return count;
 }
 

@@ -52,7 +52,9 @@ struct ModelConfig {
   bool latent_attention() const { return architecture != Architecture::llama; }
   /// True if layer `layer` has routed experts.
   bool is_moe(int layer) const { return num_experts > 0 && layer >= first_dense_layers && layer % moe_layer_freq == 0; }
-  int num_moe_layers() const;
+  int num_moe_layers() const { return moe_index(num_layers); }
+  /// How many MoE layers are before `layer`.
+  int moe_index(int layer) const;
   /// Width of a query (and key) and of a value, per head.
   int query_dim() const { return latent_attention() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
   int value_dim() const { return latent_attention() ? v_head_dim : head_dim; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "lib/model/config.h"
 
@@ -19,5 +20,13 @@ double forward_flops_per_token(ModelConfig const& config, std::int64_t sequence)
 
 /// Forward and backward: three times that. What is computed again does not count.
 double train_flops_per_token(ModelConfig const& config, std::int64_t sequence);
+
+/// Floating-point operations of one token's forward pass, by where they are.
+struct LayerCosts {
+  double embedding = 0;
+  std::vector<double> layers;
+  double head = 0;
+};
+LayerCosts layer_costs(ModelConfig const& config, std::int64_t sequence);
 
 }  // namespace isotrain

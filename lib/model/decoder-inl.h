@@ -9,26 +9,34 @@ namespace isotrain {
 template <class Place, class T>
 Decoder<Place, T>::Decoder(Place place, ModelConfig config, DecoderOptions options, ParameterTable const& table,
                            Weights<T> weights, std::span<float const> router_biases)
-    : place_(place), config_(std::move(config)), positions_(options.positions) {
+    : place_(place), config_(std::move(config)), shard_(table), positions_(options.positions) {
   options_.sequence = options.positions;
   options_.slices = options.slices;
   options_.yarn = options.yarn;
   check_options(config_, options_);
   options_.sequence = 1;  // rows in flight
-  { ModelMemory<Place, T> const planned(plan_, layout_, config_, options_, positions_); }
+  { ModelMemory<Place, T> const planned(plan_, layout_, config_, options_, part_, positions_); }
   buffers_ = std::make_unique<Buffers>(plan_);
-  memory_ = std::make_unique<ModelMemory<Place, T>>(BufferMap(layout_, *buffers_), config_, options_, positions_);
-  fill_constants(*memory_, config_, options_);
+  memory_ =
+      std::make_unique<ModelMemory<Place, T>>(BufferMap(layout_, *buffers_), config_, options_, part_, positions_);
+  tensor_ = std::make_unique<TensorGroup<Place>>(nullptr, 1, options_.slices, memory_->tensor);
+  experts_ = std::make_unique<ExpertExchange>(nullptr, 1, std::max(1, config_.num_experts), 1);
+  fill_constants(*memory_, config_, options_, tensor_->split());
   if (!router_biases.empty()) {
     expects(router_biases.size() == memory_->router_biases.size(), "a bias for each expert of each layer");
     std::copy(router_biases.begin(), router_biases.end(), memory_->router_biases.begin());
   }
-  ParameterIndex const parameters(table);
-  Setup<Place, T> const setup{place_,   config_,
-                              options_, parameters,
-                              weights,  {memory_->rope, static_cast<float>(softmax_scale(config_, options_.yarn))}};
-  embedding_ = find_linear<T>(parameters, weights, "model.embed_tokens.weight").matrix();
-  layers_ = make_layers(setup, *memory_);
+  Setup<Place, T> const setup{.place = place_,
+                              .config = config_,
+                              .options = options_,
+                              .part = part_,
+                              .shard = shard_,
+                              .weights = weights,
+                              .rope = {memory_->rope, static_cast<float>(softmax_scale(config_, options_.yarn))},
+                              .tensor = *tensor_,
+                              .experts = *experts_};
+  embedding_ = Stack<T>({find_linear<T>(shard_, weights, "model.embed_tokens.weight")});
+  layers_ = make_layers(setup, *memory_, memory_->slots.front());
   head_ = std::make_unique<Head<Place, T>>(setup, memory_->head.front());
   caches_.resize(layers_.size());
   auto const rows = static_cast<std::size_t>(positions_) *
@@ -61,13 +69,21 @@ void Decoder<Place, T>::append(std::int32_t token) {
                 "the model's vocabulary has " + std::to_string(config_.vocab_size),
                 "is this the model's own tokenizer?");
   }
-  memory_->positions[0] = static_cast<std::int32_t>(length_++);
-  Pass const pass{.samples = 1, .sequence = 1, .positions = memory_->positions};
+  memory_->positions[0] = memory_->all_positions[0] = static_cast<std::int32_t>(length_++);
+  Pass const pass{
+      .samples = 1, .sequence = 1, .own = 1, .positions = memory_->positions, .all_positions = memory_->all_positions};
+  auto const& slot = memory_->slots.front();
   auto const row = [&](std::span<T> memory) { return Matrix<T>(memory.data(), 1, config_.hidden_size); };
-  kernels::embedding_forward<T>(place_, row(memory_->inputs[0]), embedding_, std::span<std::int32_t const>(&token, 1));
+  std::int64_t first_row = 0;
+  for (auto const& part : embedding_.merged()) {
+    bool const here = token >= first_row && token < first_row + part.out;
+    std::int32_t const present = here ? static_cast<std::int32_t>(token - first_row) : kernels::absent_token;
+    kernels::embedding_forward<T>(place_, row(slot.inputs[0]), part.matrix(), std::span(&present, 1));
+    first_row += part.out;
+  }
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    layers_[layer].attention->decode(pass, row(memory_->middles[layer]), row(memory_->inputs[layer]), cache(layer));
-    layers_[layer].ffn->forward(pass, row(memory_->inputs[layer + 1]), row(memory_->middles[layer]));
+    layers_[layer].attention->decode(pass, row(slot.middles[layer]), row(slot.inputs[layer]), cache(layer));
+    layers_[layer].ffn->forward(pass, row(slot.inputs[layer + 1]), row(slot.middles[layer]));
   }
 }
 
@@ -75,7 +91,7 @@ template <class Place, class T>
 std::span<float const> Decoder<Place, T>::step(std::int32_t token) {
   append(token);
   head_->logits({logits_.data(), 1, config_.vocab_size},
-                Matrix<T const>(memory_->inputs.back().data(), 1, config_.hidden_size));
+                Matrix<T const>(memory_->slots.front().inputs.back().data(), 1, config_.hidden_size));
   return logits_;
 }
 

@@ -10,7 +10,9 @@
 #include "lib/model/config.h"
 #include "lib/model/head.h"
 #include "lib/model/options.h"
-#include "lib/tensor/parameters.h"
+#include "lib/model/part.h"
+#include "lib/model/tensor_group.h"
+#include "lib/parallel/expert_exchange.h"
 
 namespace isotrain {
 
@@ -59,13 +61,17 @@ class Decoder {
   Place place_;
   ModelConfig config_;
   ModelOptions options_;
+  ModelPart part_;
+  Shard shard_;
   std::int64_t positions_;
   std::int64_t length_ = 0;
   BufferPlan plan_;
   BufferLayout layout_;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<ModelMemory<Place, T>> memory_;
-  Matrix<T const> embedding_;
+  std::unique_ptr<TensorGroup<Place>> tensor_;
+  std::unique_ptr<ExpertExchange> experts_;
+  Stack<T> embedding_;
   std::vector<Layer<Place, T>> layers_;
   std::unique_ptr<Head<Place, T>> head_;
   std::vector<Cache> caches_;

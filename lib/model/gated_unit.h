@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lib/model/block.h"
 #include "lib/model/buffer_map.h"
@@ -12,7 +13,8 @@ namespace isotrain {
 class Keeper;
 
 /// y = (silu(x W_gate^T) * (x W_up^T)) W_down^T (Shazeer, arXiv:2002.05202): a dense feed-forward layer, or shared
-/// experts. Its width f is a sliced dimension. Letters: N rows, d hidden size.
+/// experts. Its width is a sliced dimension; f is what this rank has of it. All rows of the tensor group are at hand,
+/// and what comes out is summed over slices by the caller. Letters: N rows, d hidden size.
 template <class Place, class T>
 class GatedUnit {
  public:
@@ -33,21 +35,20 @@ class GatedUnit {
   void activate(Place const& at, Pass const& pass, Matrix<T const> x);
   /// The hidden values again from what `activate` left in gate_up.
   void activate_again(Place const& at, Pass const& pass);
-  /// y = [residual +] hidden W_down^T.
-  void output(Place const& at, Pass const& pass, Matrix<T> y, Matrix<T const> residual = {});
-  /// The term of the input's gradient, ready for input_gradient.
-  Term<T> backward_input(Place const& at, Pass const& pass, Matrix<T const> dy);
-  void backward_weight(Place const& at, Pass const& pass, std::span<float> gradients, Matrix<T const> dy,
+  /// The products whose sum over slices is y.
+  std::vector<kernels::Product<T>> output(Pass const& pass) const;
+  /// The products whose sum over slices is the input's gradient: in each slice gate, then up.
+  std::vector<kernels::Product<T>> backward_input(Place const& at, Pass const& pass, Matrix<T const> dy);
+  void backward_weight(Place const& at, Pass const& pass, Gradients const& gradients, Matrix<T const> dy,
                        Matrix<T const> x);
 
   Memory const& memory() const { return memory_; }
-  std::int64_t width() const { return down_.in; }
+  std::int64_t width() const { return down_.in(); }
 
  private:
   Memory memory_;
-  int slices_ = 1;
   Stack<T> gate_up_;
-  Linear<T> down_;
+  SlicedInput<T> down_;
 };
 
 }  // namespace isotrain

@@ -10,131 +10,222 @@
 namespace isotrain {
 
 template <class Place, class T>
-BufferLayout Model<Place, T>::plan(ModelConfig const& config, ModelOptions const& options, BufferPlan& plan) {
+BufferLayout Model<Place, T>::plan(ModelConfig const& config, ModelOptions const& options, ModelPart const& part,
+                                   BufferPlan& plan, BufferLayout const* beside) {
   check_options(config, options);
   BufferLayout layout;
-  ModelMemory<Place, T> const planned(plan, layout, config, options, options.sequence);
+  ModelMemory<Place, T> const planned(plan, layout, config, options, part, options.sequence, beside);
   return layout;
 }
 
 template <class Place, class T>
-Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table,
+Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ModelPart part, Shard const& shard,
                        BufferLayout layout, Buffers const& buffers, Weights<T> weights)
-    : Model(place, config, options, table,
-            ModelMemory<Place, T>(BufferMap(std::move(layout), buffers), config, options, options.sequence), weights) {}
+    : Model(place, config, options, part, shard,
+            std::make_unique<ModelMemory<Place, T>>(BufferMap(std::move(layout), buffers), config, options, part,
+                                                    options.sequence),
+            weights) {}
 
 template <class Place, class T>
-Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ParameterTable const& table,
-                       ModelMemory<Place, T> memory, Weights<T> weights)
+Model<Place, T>::Model(Place place, ModelConfig config, ModelOptions options, ModelPart part, Shard const& shard,
+                       std::unique_ptr<ModelMemory<Place, T>> memory, Weights<T> weights)
     : place_(place),
       config_(std::move(config)),
       options_(options),
-      table_(table),
+      part_(part),
+      shard_(shard),
       weights_(weights),
-      inputs_(memory.inputs),
-      middles_(memory.middles),
-      d_stream_(memory.d_stream),
-      positions_(memory.positions),
-      embedding_gradient_(memory.embedding_gradient),
-      router_biases_(memory.router_biases),
-      expert_loads_(memory.expert_loads) {
+      memory_(std::move(memory)),
+      tensor_(part.tensor, options.sequence, options.slices, memory_->tensor),
+      experts_(part.experts, part.experts == nullptr ? 1 : part.tensor_ranks(), std::max(1, config_.num_experts),
+               options.micro_batch) {
   check_options(config_, options_);
-  fill_constants(memory, config_, options_);
-  for (std::size_t row = 0; row < positions_.size(); ++row) {
-    positions_[row] = static_cast<std::int32_t>(static_cast<std::int64_t>(row) % options_.sequence);
-  }
-
-  ParameterIndex const parameters(table_);
-  Setup<Place, T> const setup{place_,   config_,
-                              options_, parameters,
-                              weights_, {memory.rope, static_cast<float>(softmax_scale(config_, options_.yarn))}};
-  embedding_ = find_linear<T>(parameters, weights_, "model.embed_tokens.weight");
-  layers_ = make_layers(setup, memory);
-  head_ = std::make_unique<Head<Place, T>>(setup, memory.head.front());
+  fill_constants(*memory_, config_, options_, tensor_.split());
+  Setup<Place, T> const setup{.place = place_,
+                              .config = config_,
+                              .options = options_,
+                              .part = part_,
+                              .shard = shard_,
+                              .weights = weights_,
+                              .rope = {memory_->rope, static_cast<float>(softmax_scale(config_, options_.yarn))},
+                              .tensor = tensor_,
+                              .experts = experts_};
+  if (part_.has_embedding()) embedding_ = Stack<T>({find_linear<T>(shard_, weights_, "model.embed_tokens.weight")});
+  for (auto const& slot : memory_->slots) slots_.push_back(make_layers(setup, *memory_, slot));
+  if (part_.has_head(config_)) head_ = std::make_unique<Head<Place, T>>(setup, memory_->head.front());
 }
 
 template <class Place, class T>
 Model<Place, T>::~Model() = default;
 
 template <class Place, class T>
+std::span<float> Model<Place, T>::router_biases() const {
+  return memory_->router_biases;
+}
+template <class Place, class T>
+std::span<std::int64_t> Model<Place, T>::expert_loads() const {
+  return memory_->expert_loads;
+}
+
+template <class Place, class T>
 Pass Model<Place, T>::make_pass(Batch const& batch) const {
   Pass pass;
   pass.samples = batch.samples;
   pass.sequence = options_.sequence;
-  auto const rows = static_cast<std::size_t>(pass.rows());
-  expects(batch.samples >= 1 && batch.samples <= options_.micro_batch, "at least 1 and at most micro_batch samples");
-  expects(batch.tokens.size() == rows && batch.targets.size() == rows, "sequence tokens and targets for each sample");
-  pass.positions = positions_.first(rows);
+  pass.own = tensor_.split().rows();
+  expects(batch.samples >= 0 && batch.samples <= options_.micro_batch, "at most micro_batch samples");
+  auto const all = static_cast<std::size_t>(pass.all_rows());
+  expects(!part_.has_embedding() || batch.tokens.size() == all, "sequence tokens for each sample");
+  expects(!part_.has_head(config_) || batch.targets.size() == all, "sequence targets for each sample");
+  pass.positions = memory_->positions.first(static_cast<std::size_t>(pass.rows()));
+  pass.all_positions = memory_->all_positions.first(all);
   return pass;
 }
 
 template <class Place, class T>
-void Model<Place, T>::forward(Pass const& pass, Batch const& batch) {
-  kernels::embedding_forward<T>(place_, input(pass, 0), embedding_.matrix(), batch.tokens);
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    auto const& [attention, ffn] = layers_[static_cast<std::size_t>(layer)];
-    attention->forward(pass, middle(pass, layer), input(pass, layer));
-    ffn->forward(pass, input(pass, layer + 1), middle(pass, layer));
+Layer<Place, T> const& Model<Place, T>::layer(int slot, int layer) const {
+  return slots_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(layer - part_.first_layer())];
+}
+
+template <class Place, class T>
+Matrix<T> Model<Place, T>::layer_input(int slot, int layer, int samples) const {
+  auto const& memory = memory_->slots[static_cast<std::size_t>(slot)];
+  return {memory.inputs[static_cast<std::size_t>(layer - part_.first_layer())].data(), samples * tensor_.split().rows(),
+          config_.hidden_size};
+}
+
+template <class Place, class T>
+Matrix<T> Model<Place, T>::stream_gradient(int slot, int samples) const {
+  return {memory_->slots[static_cast<std::size_t>(slot)].d_stream.data(), samples * tensor_.split().rows(),
+          config_.hidden_size};
+}
+
+template <class Place, class T>
+Matrix<T> Model<Place, T>::middle(int slot, int layer, Pass const& pass) const {
+  auto const& memory = memory_->slots[static_cast<std::size_t>(slot)];
+  return rows_of(memory.middles[static_cast<std::size_t>(layer - part_.first_layer())], pass, config_.hidden_size);
+}
+
+/// Tokens as rows of the part [first_row, first_row + rows) of the vocabulary.
+template <class Place, class T>
+std::span<std::int32_t const> Model<Place, T>::tokens_of(Batch const& batch, std::int64_t first_row,
+                                                         std::int64_t rows) const {
+  auto const present = memory_->present_tokens.first(batch.tokens.size());
+  std::transform(batch.tokens.begin(), batch.tokens.end(), present.begin(), [&](std::int32_t token) {
+    bool const here = token >= first_row && token < first_row + rows;
+    return here ? static_cast<std::int32_t>(token - first_row) : kernels::absent_token;
+  });
+  return present;
+}
+
+/// Calls body(matrix, first row of the vocabulary) for what this rank has of it.
+template <class T, class Body>
+void for_each_vocabulary_part(Stack<T> const& embedding, std::int64_t first_row, Body body) {
+  for (auto const& part : embedding.merged()) {
+    body(part, first_row);
+    first_row += part.out;
   }
 }
 
 template <class Place, class T>
-void Model<Place, T>::backward_layer(Pass const& pass, int layer, std::span<float> gradients) {
-  auto const& [attention, ffn] = layers_[static_cast<std::size_t>(layer)];
-  auto const x = input(pass, layer), between = middle(pass, layer);
-  auto const stream = rows_of(d_stream_, pass, config_.hidden_size);
+void Model<Place, T>::embed(int slot, Pass const& pass, Batch const& batch) {
+  auto const first_row = shard_["model.embed_tokens.weight"].front().piece->first_row;
+  auto const y = input(slot, pass.samples);
+  auto const candidates = tensor_.alone() ? y : all_rows_of(memory_->all_stream, pass, config_.hidden_size);
+  if (!tensor_.alone()) std::fill_n(candidates.data, candidates.rows * candidates.cols, T{});
+  for_each_vocabulary_part(embedding_, first_row, [&](Linear<T> const& part, std::int64_t first) {
+    kernels::embedding_forward<T>(place_, candidates, part.matrix(), tokens_of(batch, first, part.out));
+  });
+  if (!tensor_.alone()) {
+    tensor_.exchange().template merge<T>(place_, y, candidates, memory_->own_stream, pass.samples);
+  }
+}
+
+template <class Place, class T>
+void Model<Place, T>::forward(int slot, Batch const& batch, bool count_loads) {
+  Pass pass = make_pass(batch);
+  pass.count_loads = count_loads;
+  if (part_.has_embedding()) embed(slot, pass, batch);
+  for (int l = part_.first_layer(); l < part_.end_layer(config_); ++l) {
+    auto const& [attention, ffn] = layer(slot, l);
+    attention->forward(pass, middle(slot, l, pass), layer_input(slot, l, pass.samples));
+    ffn->forward(pass, layer_input(slot, l + 1, pass.samples), middle(slot, l, pass));
+  }
+}
+
+template <class Place, class T>
+void Model<Place, T>::backward_layer(int slot, int l, Pass& pass, Gradients const& gradients,
+                                     Matrix<double> balance_loss) {
+  auto const& [attention, ffn] = layer(slot, l);
+  auto const x = layer_input(slot, l, pass.samples), between = middle(slot, l, pass);
+  auto const stream = stream_gradient(slot, pass.samples);
+  if (config_.is_moe(l) && balance_loss.data != nullptr) {
+    pass.balance_loss = {balance_loss.row(config_.moe_index(l)), static_cast<std::size_t>(pass.samples)};
+  }
   if (options_.recompute == Recompute::full) attention->forward(pass, between, x);
   ffn->recompute(pass, between);
   ffn->backward_input(pass, stream, between);
-  ffn->backward_weight(pass, gradients, stream, between);
+  if (!options_.deferred_weights) ffn->backward_weight(pass, gradients, between);
   ffn->backward_residual(pass, stream, between);
+  between_blocks_();
   if (options_.recompute == Recompute::selective) attention->recompute(pass, x);
   attention->backward_input(pass, stream, x);
-  attention->backward_weight(pass, gradients, stream, x);
+  if (!options_.deferred_weights) attention->backward_weight(pass, gradients, x);
   attention->backward_residual(pass, stream, x);
+  between_blocks_();
 }
 
 template <class Place, class T>
-void Model<Place, T>::backward_embedding(Pass const& pass, Batch const& batch, std::span<float> gradients) {
-  auto const target = config_.tied_embeddings ? Matrix<float>(embedding_gradient_.data(), embedding_.out, embedding_.in)
-                                              : embedding_.gradient(gradients);
-  kernels::embedding_backward<T>(place_, target, rows_of(d_stream_, pass, config_.hidden_size), batch.tokens);
-}
-
-template <class Place, class T>
-void Model<Place, T>::forward_backward(Batch batch, std::span<float> gradients, LossScale scale,
-                                       std::span<double> sample_loss, std::span<double> sample_balance_loss) {
+void Model<Place, T>::backward_input(int slot, Batch const& batch, Gradients const& gradients, LossScale scale,
+                                     std::span<double> sample_loss, Matrix<double> balance_loss) {
   Pass pass = make_pass(batch);
-  expects(gradients.size() == static_cast<std::size_t>(table_.flat_size()), "gradients of the whole flat space");
-  expects(sample_loss.size() == static_cast<std::size_t>(batch.samples) &&
-              sample_balance_loss.size() == static_cast<std::size_t>(batch.samples),
-          "one loss for each sample");
-  std::fill(sample_balance_loss.begin(), sample_balance_loss.end(), 0.0);
-  pass.balance_loss = sample_balance_loss;
   pass.sequence_scale = scale.sequence;
-  pass.count_loads = true;
-  forward(pass, batch);
-  pass.count_loads = false;
-  head_->forward_backward(pass, rows_of(d_stream_, pass, config_.hidden_size), gradients,
-                          input(pass, config_.num_layers), batch.targets, scale.token, sample_loss);
-  for (int layer = config_.num_layers - 1; layer >= 0; --layer) backward_layer(pass, layer, gradients);
-  backward_embedding(pass, batch, gradients);
+  int const end = part_.end_layer(config_);
+  auto const stream = stream_gradient(slot, pass.samples);
+  if (head_) {
+    head_->forward_backward(pass, stream, gradients, output(slot, pass.samples), batch.targets, scale.token,
+                            sample_loss);
+    between_blocks_();
+  }
+  for (int l = end - 1; l >= part_.first_layer(); --l) {
+    if (observer_) observer_(l, stream);
+    backward_layer(slot, l, pass, gradients, balance_loss);
+  }
+  if (observer_ && part_.has_embedding()) observer_(-1, stream);
+  if (part_.has_embedding() && !options_.deferred_weights) backward_embedding(slot, pass, batch, gradients);
 }
 
 template <class Place, class T>
-void Model<Place, T>::finish_gradients(std::span<float> gradients) {
-  if (!config_.tied_embeddings) return;
-  auto const output_side = gradients.subspan(static_cast<std::size_t>(embedding_.offset), embedding_gradient_.size());
-  kernels::add(place_, output_side, std::span<float const>(embedding_gradient_));
-  kernels::fill_zero(place_, embedding_gradient_);
-}
-
-template <class Place, class T>
-void Model<Place, T>::evaluate(Batch batch, std::span<double> sample_loss) {
+void Model<Place, T>::backward_weight(int slot, Batch const& batch, Gradients const& gradients) {
+  if (!options_.deferred_weights) return;
   Pass const pass = make_pass(batch);
-  expects(sample_loss.size() == static_cast<std::size_t>(batch.samples), "one loss for each sample");
-  forward(pass, batch);
-  head_->losses(pass, input(pass, config_.num_layers), batch.targets, sample_loss);
+  for (int l = part_.end_layer(config_) - 1; l >= part_.first_layer(); --l) {
+    auto const& [attention, ffn] = layer(slot, l);
+    ffn->backward_weight(pass, gradients, middle(slot, l, pass));
+    attention->backward_weight(pass, gradients, layer_input(slot, l, pass.samples));
+    between_blocks_();
+  }
+  if (part_.has_embedding()) backward_embedding(slot, pass, batch, gradients);
+}
+
+template <class Place, class T>
+void Model<Place, T>::backward_embedding(int slot, Pass const& pass, Batch const& batch, Gradients const& gradients) {
+  if (pass.samples == 0) return;
+  auto const stream = tensor_.template gather<T>(pass, memory_->all_stream, stream_gradient(slot, pass.samples));
+  auto const first_row = shard_["model.embed_tokens.weight"].front().piece->first_row;
+  std::int64_t const begin = embedding_.pieces().front().offset;
+  for_each_vocabulary_part(embedding_, first_row, [&](Linear<T> const& part, std::int64_t first) {
+    auto const target = config_.tied_embeddings
+                            ? Matrix<float>(gradients.tied.data() + (part.offset - begin), part.out, part.in)
+                            : part.gradient(gradients.sliced);
+    kernels::embedding_backward<T>(place_, target, stream, tokens_of(batch, first, part.out));
+  });
+}
+
+template <class Place, class T>
+void Model<Place, T>::losses(int slot, Batch const& batch, std::span<double> sample_loss) {
+  Pass const pass = make_pass(batch);
+  head_->losses(pass, output(slot, pass.samples), batch.targets, sample_loss);
 }
 
 /// "NAME, element I is NaN" for the first NaN or infinity among the values, or nothing.
@@ -150,51 +241,59 @@ std::optional<std::string> describe_non_finite(std::string const& name, std::spa
 }
 
 template <class Place, class T>
-std::optional<std::string> Model<Place, T>::find_non_finite_weight(std::string const& prefix) const {
-  for (auto const& parameter : table_.all()) {
-    if (!parameter.name.starts_with(prefix)) continue;
-    auto const size = static_cast<std::size_t>(parameter.size());
+std::optional<std::string> Model<Place, T>::find_non_finite_weight(int layer) const {
+  auto const& table = shard_.table();
+  for (auto const& held : shard_.all()) {
+    auto const& parameter = table.parameter(*held.piece);
+    if (parameter.layer != layer) continue;
+    auto const size = static_cast<std::size_t>(held.piece->size());
+    std::string const name = "weight " + parameter.name;
     auto found = parameter.segment == Segment::matrix
-                     ? describe_non_finite<T>("weight " + parameter.name, {weights_.matrix(parameter), size})
-                     : describe_non_finite<float>("weight " + parameter.name, {weights_.vector(parameter), size});
+                     ? describe_non_finite<T>(name, {weights_.matrix(held.offset), size})
+                     : describe_non_finite<float>(name, {weights_.vector(held.offset), size});
     if (found) return found;
   }
   return std::nullopt;
 }
 
 template <class Place, class T>
-std::optional<std::string> Model<Place, T>::find_non_finite(Batch batch) {
+std::optional<std::string> Model<Place, T>::find_non_finite(int slot, Batch const& batch) {
   Pass const pass = make_pass(batch);
-  auto const check_block = [&](int layer, Block<Place, T> const& block) -> std::optional<std::string> {
-    for (auto const& activation : block.activations(pass)) {
-      auto found = describe_non_finite<T>("layer " + std::to_string(layer) + ": " + activation.name, activation.values);
-      if (found) return found;
-    }
-    return std::nullopt;
+  std::optional<std::string> first;
+  // The pass goes on in any case: other ranks take part in it.
+  auto const note = [&](std::optional<std::string> found) {
+    if (!first) first = std::move(found);
   };
-  if (auto found = find_non_finite_weight("model.embed_tokens.")) return found;
-  kernels::embedding_forward<T>(place_, input(pass, 0), embedding_.matrix(), batch.tokens);
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    auto const& [attention, ffn] = layers_[static_cast<std::size_t>(layer)];
-    std::string const name = "layer " + std::to_string(layer) + ": ";
-    if (auto found = find_non_finite_weight(layer_prefix(layer))) return found;
-    attention->forward(pass, middle(pass, layer), input(pass, layer));
-    if (auto found = check_block(layer, *attention)) return found;
-    auto const after_attention = used(middles_[static_cast<std::size_t>(layer)], pass, config_.hidden_size);
-    if (auto found = describe_non_finite<T>(name + "sum after attention", after_attention)) return found;
-    ffn->forward(pass, input(pass, layer + 1), middle(pass, layer));
-    if (auto found = check_block(layer, *ffn)) return found;
-    auto const output = used(inputs_[static_cast<std::size_t>(layer) + 1], pass, config_.hidden_size);
-    if (auto found = describe_non_finite<T>(name + "output", output)) return found;
+  if (part_.has_embedding()) {
+    note(find_non_finite_weight(-1));
+    embed(slot, pass, batch);
   }
-  if (auto found = find_non_finite_weight("model.norm.")) return found;
-  if (auto found = find_non_finite_weight("lm_head.")) return found;
+  for (int l = part_.first_layer(); l < part_.end_layer(config_); ++l) {
+    auto const& [attention, ffn] = layer(slot, l);
+    std::string const name = "layer " + std::to_string(l) + ": ";
+    auto const note_block = [&](Block<Place, T> const& block) {
+      for (auto const& activation : block.activations(pass)) {
+        note(describe_non_finite<T>(name + activation.name, activation.values));
+      }
+    };
+    note(find_non_finite_weight(l));
+    auto const between = middle(slot, l, pass);
+    attention->forward(pass, between, layer_input(slot, l, pass.samples));
+    note_block(*attention);
+    note(describe_non_finite<T>(name + "sum after attention", used(between)));
+    auto const y = layer_input(slot, l + 1, pass.samples);
+    ffn->forward(pass, y, between);
+    note_block(*ffn);
+    note(describe_non_finite<T>(name + "output", used(y)));
+  }
+  if (!head_) return first;
+  note(find_non_finite_weight(config_.num_layers));
   std::vector<double> sample_loss(static_cast<std::size_t>(batch.samples));
-  head_->losses(pass, input(pass, config_.num_layers), batch.targets, sample_loss);
+  head_->losses(pass, output(slot, pass.samples), batch.targets, sample_loss);
   for (std::size_t s = 0; s < sample_loss.size(); ++s) {
-    if (!std::isfinite(sample_loss[s])) return "loss of sample " + std::to_string(s) + " of the micro-batch";
+    if (!std::isfinite(sample_loss[s])) note("loss of sample " + std::to_string(s) + " of the micro-batch");
   }
-  return std::nullopt;
+  return first;
 }
 
 }  // namespace isotrain

@@ -24,7 +24,8 @@ struct ModelOptions {
   int slices = 1;             // S of the envelope (docs/numerics.md)
   Recompute recompute = Recompute::none;
   Yarn yarn = Yarn::automatic;
-  kernels::BalanceLoss balance;  // coefficients of the auxiliary losses
+  bool deferred_weights = false;  // gradients of weights may be computed later: what they need is kept
+  kernels::BalanceLoss balance;   // coefficients of the auxiliary losses
   std::int64_t head_rows =
       512;  // most rows of logits held at a time; bits do not depend on it if it is a multiple of 32
 };

@@ -25,10 +25,10 @@ std::int64_t elements(std::vector<FlatRange> const& own) {
   return total;
 }
 
-/// What lies in one parameter of a run of own elements. A gap belongs to the parameter before it.
+/// What lies in one piece of a run of own elements. A gap belongs to the piece before it.
 struct Stretch {
-  std::size_t parameter = 0;  // its place in canonical order
-  std::int64_t begin = 0;     // in the flat space
+  Piece const* piece = nullptr;
+  std::int64_t begin = 0;  // in the flat space
   std::int64_t end = 0;
   std::int64_t own_begin = 0;  // among the own elements
 };
@@ -36,7 +36,6 @@ struct Stretch {
 /// All own elements, ascending.
 std::vector<Stretch> stretches(ParameterTable const& table, std::vector<FlatRange> const& own) {
   std::vector<Stretch> result;
-  auto const& parameters = table.all();
   std::int64_t last = 0;
   std::int64_t own_begin = 0;
   for (FlatRange const& run : own) {
@@ -44,10 +43,9 @@ std::vector<Stretch> stretches(ParameterTable const& table, std::vector<FlatRang
     expects(run.begin % block_elements == 0 && run.end % block_elements == 0, "runs of whole blocks");
     last = run.end;
     for (std::int64_t begin = run.begin; begin < run.end;) {
-      auto const parameter = static_cast<std::size_t>(&table.at(begin) - parameters.data());
-      bool const is_last = parameter + 1 == parameters.size();
-      std::int64_t const end = is_last ? run.end : std::min(run.end, parameters[parameter + 1].offset);
-      result.push_back({parameter, begin, end, own_begin});
+      Piece const& piece = table.at(begin);
+      std::int64_t const end = std::min(run.end, piece.end());
+      result.push_back({&piece, begin, end, own_begin});
       own_begin += end - begin;
       begin = end;
     }
@@ -81,7 +79,7 @@ AdamW::AdamW(Settings const& settings, ParameterTable const& table, std::vector<
         "it must be 0 (no clipping) or more");
   // Zeros in gaps stay zeros, so they need no parts of their own.
   for (Stretch const& stretch : stretches(table, own)) {
-    bool const decay = table.all()[stretch.parameter].decay;
+    bool const decay = table.parameter(*stretch.piece).decay;
     auto const size = static_cast<std::size_t>(stretch.end - stretch.begin);
     if (parts_.empty() || parts_.back().decay != decay) {
       parts_.push_back({static_cast<std::size_t>(stretch.own_begin), size, decay});
@@ -138,13 +136,14 @@ std::optional<NonFinite> find_non_finite(Cpu const& at, Communicator const& rank
   std::int64_t mine = -1;
   std::int64_t element = std::numeric_limits<std::int64_t>::max();
   for (Stretch const& stretch : std::views::reverse(stretches(table, own))) {
-    auto const parameter = static_cast<std::int64_t>(stretch.parameter);
+    auto const parameter = static_cast<std::int64_t>(stretch.piece->parameter);
     if (parameter < mine) break;
     auto const part = gradient.subspan(static_cast<std::size_t>(stretch.own_begin),
                                        static_cast<std::size_t>(stretch.end - stretch.begin));
     if (std::int64_t const index = kernels::first_non_finite(at, part); index >= 0) {
+      std::int64_t const found = element_of(table.parameter(*stretch.piece), *stretch.piece, stretch.begin + index);
+      element = parameter == mine ? std::min(element, found) : found;
       mine = parameter;
-      element = stretch.begin + index - table.all()[stretch.parameter].offset;
     }
   }
   std::int64_t const last = ranks.max(mine);

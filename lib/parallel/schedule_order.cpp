@@ -22,6 +22,17 @@ Order one_each_after(int ahead, Order const& forwards, Order const& backwards) {
   return order;
 }
 
+/// The `chunks` forwards of a micro-batch, then its backwards, then the next.
+Order one_micro_batch_at_a_time(Order const& forwards, Order const& backwards, int chunks) {
+  Order order;
+  for (std::size_t i = 0; i < forwards.size(); i += static_cast<std::size_t>(chunks)) {
+    auto const first = static_cast<std::ptrdiff_t>(i);
+    order.insert(order.end(), forwards.begin() + first, forwards.begin() + first + chunks);
+    order.insert(order.end(), backwards.begin() + first, backwards.begin() + first + chunks);
+  }
+  return order;
+}
+
 /// One item for each of M micro-batches, ascending.
 Order all_micro_batches(Action action, int chunk, int num_micro_batches) {
   Order order;
@@ -64,6 +75,8 @@ std::vector<IndexRange> interleaved_rounds(ScheduleSpec const& spec) {
 /// D = (V - 1)G + P. Each item is later than what it needs, since rounds are not shorter than P, and running ahead by
 /// P - 2 - 2s + D is just the order of these times.
 ///
+/// One stage runs ahead of nobody: there each micro-batch comes back before the next starts, and a chunk holds one.
+///
 /// Source: Narayanan et al. (arXiv:2104.04473), section 2.2.2, for M a multiple of P.
 Order interleaved(ScheduleSpec const& spec, int stage) {
   int const P = spec.stages;
@@ -80,6 +93,7 @@ Order interleaved(ScheduleSpec const& spec, int stage) {
       }
     }
   }
+  if (P == 1) return one_micro_batch_at_a_time(forwards, backwards, V);
   int const longest = rounds.front().size();
   return one_each_after(2 * (P - 1 - stage) + (V - 1) * longest, forwards, backwards);
 }

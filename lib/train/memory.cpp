@@ -1,60 +1,57 @@
 #include "lib/train/memory.h"
 
+#include <algorithm>
+
 #include "lib/comm/agree.h"
-#include "lib/comm/lane_sum.h"
-#include "lib/parallel/lanes.h"
 
 namespace isotrain {
 
-std::vector<std::int64_t> flat_offsets(ParameterTable const& table, int ranks) {
-  std::vector<std::int64_t> offsets;
-  for (int r = 0; r < ranks; ++r) offsets.push_back(flat_range(table, ranks, r).begin);
-  offsets.push_back(table.flat_size());
-  return offsets;
-}
-
 template <class T>
-TrainLayout<T> TrainLayout<T>::plan(TrainPlan const& plan, ParameterTable const& table, Communicator const& comm,
-                                    BufferPlan& buffers) {
-  auto const& s = plan.settings;
-  std::int64_t const num_lanes = s.repro.lanes;
-  auto const lanes = lanes_of_ranks(num_lanes, comm.size());
-  IndexRange const own = lanes[static_cast<std::size_t>(comm.rank())];
-  FlatRange const range = flat_range(table, comm.size(), comm.rank());
+TrainLayout<T> TrainLayout<T>::plan(RankPlan const& rank, BufferPlan& buffers) {
+  auto const& train = rank.train();
+  auto const& s = train.settings;
 
   TrainLayout layout;
-  layout.matrices = buffers.add<T>("weights", "matrices", table.matrix_size());
-  layout.fp32 = buffers.add<float>("weights", "fp32 weights", table.flat_size() - table.matrix_size());
-  layout.optimizer = OptimizerBuffers::plan(buffers, {range});
-  for (std::int64_t i = 0; i < LaneSum::num_buffers(own, num_lanes); ++i) {
-    layout.lane_gradients.push_back(
-        buffers.add<float>("gradients", "partial sum " + std::to_string(i) + " over lanes", table.flat_size()));
+  std::int64_t tied = 0, tensor_pieces = 0, lane_pieces = 0;
+  bool reads = false;
+  for (auto const& chunk : rank.chunks()) {
+    std::string const name = rank.num_chunks() == 1 ? "" : "chunk " + std::to_string(chunk.number) + ": ";
+    Chunk made;
+    made.matrices = buffers.add<T>("weights", name + "matrices", chunk.shard.matrix_size());
+    made.fp32 =
+        buffers.add<float>("weights", name + "fp32 weights", chunk.shard.flat_size() - chunk.shard.matrix_size());
+    made.gradients = GradientBuffers::plan(buffers, name, chunk.shard, train.config, chunk.part, rank.lanes());
+    auto const* const beside = layout.chunks.empty() ? nullptr : &layout.chunks.front().model;
+    made.model = Model<Cpu, T>::plan(train.config, chunk.options, chunk.part, buffers, beside);
+    layout.chunks.push_back(std::move(made));
+    reads = reads || chunk.part.has_embedding() || chunk.part.has_head(train.config);
+    ChunkReductions const reductions(chunk.shard, train.config, chunk.part, chunk.domains, rank.lanes(), rank.mesh());
+    tensor_pieces = std::max(tensor_pieces, reductions.tensor_workspace_size());
+    lane_pieces = std::max(lane_pieces, reductions.data_workspace_size());
+    if (auto const share = rank.tied_share(chunk)) tied = share->size();
   }
-  layout.gradient = buffers.add<float>("gradients", "gradient", range.size());
-  TreeReduction const reduction(comm, num_lanes, lanes, flat_offsets(table, comm.size()));
-  layout.reduction = buffers.add<float>("communication", "gradient pieces", reduction.workspace_size());
-  layout.model = Model<Cpu, T>::plan(plan.config, plan.model, buffers);
-  std::int64_t const rows = own.size() * (s.train.global_batch / num_lanes) * s.train.sequence;
+  layout.optimizer = OptimizerBuffers::plan(buffers, rank.own());
+  layout.gradient = buffers.add<float>("gradients", "gradient", rank.own_size());
+  layout.tied = buffers.add<float>("gradients", "share of the embedding's input side", tied);
+  layout.tensor_pieces = buffers.add<float>("communication", "gradient pieces of tensor ranks", tensor_pieces);
+  layout.lane_pieces = buffers.add<float>("communication", "gradient pieces of data ranks", lane_pieces);
+  std::int64_t const rows =
+      reads ? rank.lanes().own().size() * (s.train.global_batch / s.repro.lanes) * s.train.sequence : 0;
   layout.tokens = buffers.add<std::int32_t>("data", "tokens", rows);
   layout.targets = buffers.add<std::int32_t>("data", "targets", rows);
   return layout;
 }
 
 template <class T>
-TrainMemory<T>::TrainMemory(TrainPlan const& plan, ParameterTable const& table, Communicator const& comm)
-    : layout_(TrainLayout<T>::plan(plan, table, comm, plan_)),
-      buffers_(run_collectively(comm, [&] { return Buffers(plan_); })) {}
+TrainMemory<T>::TrainMemory(RankPlan const& rank)
+    : layout_(TrainLayout<T>::plan(rank, plan_)),
+      buffers_(run_collectively(rank.mesh().world(), [&] { return Buffers(plan_); })) {}
 
 template <class T>
-Weights<T> TrainMemory<T>::weights(ParameterTable const& table) const {
-  return {buffers_[layout_.matrices].data(), buffers_[layout_.fp32].data(), table.matrix_size()};
-}
-
-template <class T>
-std::vector<std::span<float>> TrainMemory<T>::lane_gradients() const {
-  std::vector<std::span<float>> result;
-  for (auto const id : layout_.lane_gradients) result.push_back(buffers_[id]);
-  return result;
+Weights<T> TrainMemory<T>::weights(std::size_t chunk) const {
+  auto const& names = layout_.chunks[chunk];
+  auto const matrices = buffers_[names.matrices];
+  return {matrices.data(), buffers_[names.fp32].data(), static_cast<std::int64_t>(matrices.size())};
 }
 
 template struct TrainLayout<float>;

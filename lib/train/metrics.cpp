@@ -34,9 +34,18 @@ std::string to_json(StepMetrics const& metrics) {
   add("step_s", json_number(metrics.step_s));
   add("mfu", json_number(metrics.mfu));
   add("fingerprint", std::string("\"").append(to_hex(metrics.fingerprint)).append("\""));
-  for (auto const& [name, value] : metrics.more) {
+  auto const check_name = [](std::string const& name) {
     expects(name.find_first_of("\"\\\n") == std::string::npos, "a plain name of a metric");
+  };
+  for (auto const& [name, value] : metrics.more) {
+    check_name(name);
     add(name, json_number(value));
+  }
+  for (auto const& [name, values] : metrics.lists) {
+    check_name(name);
+    std::string list = "[";
+    for (double const value : values) list += (list.size() > 1 ? "," : "") + json_number(value);
+    add(name, list + "]");
   }
   return line + "}";
 }

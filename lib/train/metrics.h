@@ -23,10 +23,11 @@ struct StepMetrics {
   double mfu = 0;                                      // model FLOPs over the kernel's measured rate, 0 to 1
   std::uint64_t fingerprint = 0;                       // of the weights after the step
   std::vector<std::pair<std::string, double>> more{};  // optional ones by name: balance_loss, max_vio, eval_loss, ...
+  std::vector<std::pair<std::string, std::vector<double>>> lists{};  // the same, with several values
 };
 
-/// One JSON object on one line, without the newline: fields as named above, in that order, those of `more` last;
-/// doubles in their shortest form that reads back the same, NaN and infinities as null, the fingerprint as 16 hex
+/// One JSON object on one line, without the newline: fields as named above, in that order, those of `more` and `lists`
+/// last; doubles in their shortest form that reads back the same, NaN and infinities as null, the fingerprint as 16 hex
 /// digits in quotes.
 std::string to_json(StepMetrics const& metrics);
 

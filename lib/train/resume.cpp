@@ -35,13 +35,14 @@ TrainSettings settings_of(io::CheckpointHeader const& header) {
   return settings;
 }
 
-std::vector<io::CheckpointIndexEntry> checkpoint_index(ParameterTable const& table) {
-  std::vector<io::CheckpointIndexEntry> index;
+io::CheckpointIndex checkpoint_index(ParameterTable const& table) {
+  io::CheckpointIndex index;
   for (auto const& parameter : table.all()) {
-    index.push_back({.name = parameter.name,
-                     .shape = parameter.shape,
-                     .offset = static_cast<std::uint64_t>(parameter.offset),
-                     .size = static_cast<std::uint64_t>(parameter.size())});
+    auto& entry =
+        index.emplace_back(io::CheckpointIndexEntry{.name = parameter.name, .shape = parameter.shape, .pieces = {}});
+    for (auto const& piece : table.pieces_of(parameter)) {
+      entry.pieces.push_back({piece.offset, piece.first_row, piece.first_column, piece.rows, piece.columns});
+    }
   }
   return index;
 }

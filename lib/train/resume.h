@@ -29,7 +29,7 @@ void check_same_run(io::CheckpointHeader const& header, TrainPlan const& plan, P
 /// The settings of the run that wrote a checkpoint.
 TrainSettings settings_of(io::CheckpointHeader const& header);
 
-/// Where each parameter lies in the flat space, for a checkpoint.
-std::vector<io::CheckpointIndexEntry> checkpoint_index(ParameterTable const& table);
+/// Where the pieces of each parameter lie in the flat space, for a checkpoint.
+io::CheckpointIndex checkpoint_index(ParameterTable const& table);
 
 }  // namespace isotrain

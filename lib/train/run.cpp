@@ -8,11 +8,10 @@
 #include "lib/base/log.h"
 #include "lib/base/process.h"
 #include "lib/comm/agree.h"
+#include "lib/comm/random_delay.h"
 #include "lib/comm/watchdog.h"
 #include "lib/data/verify.h"
 #include "lib/model/counts.h"
-#include "lib/model/parameter_list.h"
-#include "lib/parallel/lanes.h"
 #include "lib/train/banner.h"
 #include "lib/train/kernel_rate.h"
 #include "lib/train/metrics.h"
@@ -42,26 +41,35 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+double mean(std::vector<double> const& values) {
+  double sum = 0;
+  for (double const value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
 /// The loop over steps and all that happens between them.
 template <class T>
 class Run {
  public:
-  Run(TrainPlan const& plan, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
+  Run(RankPlan const& rank, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
       MpiSession const& session, Log& log)
-      : plan_(plan),
+      : rank_(rank),
+        plan_(rank.train()),
         settings_ini_(settings_ini),
         tokenizer_(std::move(tokenizer)),
         at_(at),
         comm_(session.world()),
+        host_(session.host()),
         log_(log),
-        folder_(plan.settings.run.dir),
-        stop_(plan.settings.run.max_seconds),
-        numerics_(check_numerics(at, comm_, session.host(), model_products(plan.config, plan.model, precision_of<T>))),
-        trainer_(plan, at, comm_) {
+        folder_(plan_.settings.run.dir),
+        stop_(plan_.settings.run.max_seconds),
+        numerics_(
+            check_numerics(at, comm_, session.host(), model_products(plan_.config, plan_.model, precision_of<T>))),
+        trainer_(rank, at) {
     begin_or_resume();
     run_collectively(comm_, [&] { log_.open(folder_.logs()); });
     if (!root()) return;
-    std::string const text = banner(plan_, at_, session, trainer_.table());
+    std::string const text = banner(plan_, at_, session, rank_.table());
     std::cout << text << std::flush;
     log_.info("begins at step " + std::to_string(trainer_.steps_done()) + "\n" + text + settings_ini_);
   }
@@ -73,8 +81,12 @@ class Run {
     Progress progress(std::cout,
                       {.steps = s.train.steps, .every = s.log.every, .columns = root() ? terminal_columns() : 0});
     std::optional<MetricsFile> metrics;
+    std::optional<LedgerWriter> ledger;
     run_collectively(comm_, [&] {
-      if (root()) metrics.emplace(folder_.metrics(), [&](std::string const& message) { log_.warning(message); });
+      if (!root()) return;
+      auto const warn = [&](std::string const& message) { log_.warning(message); };
+      metrics.emplace(folder_.metrics(), warn);
+      if (s.repro.ledger) ledger.emplace(folder_.ledger(), ledger_header(rank_), warn);
     });
     Watchdog const watchdog(comm_, {.limit_s = s.debug.timeout_s, .folder = folder_.watchdog()});
     auto const start = Clock::now();
@@ -97,9 +109,11 @@ class Run {
                        .step_s = step_s,
                        .mfu = tokens_per_s * flops / rate,
                        .fingerprint = outcome.fingerprint,
-                       .more = {}};
+                       .more = {},
+                       .lists = {}};
       if (plan_.config.num_moe_layers() > 0) {
-        line.more = {{"balance_loss", outcome.balance_loss}, {"max_vio", outcome.max_violation}};
+        line.more = {{"balance_loss", outcome.balance_loss}, {"max_vio", mean(outcome.max_violation)}};
+        line.lists = {{"max_vio_by_layer", outcome.max_violation}};
       }
       bool const last = outcome.step == s.train.steps;
       if (s.eval.every > 0 && (outcome.step % s.eval.every == 0 || last)) {
@@ -107,8 +121,11 @@ class Run {
         line.more.emplace_back("eval_loss", loss);
         if (root()) progress.line("step " + std::to_string(outcome.step) + "  validation loss " + std::to_string(loss));
       }
+      if (s.debug.check_replicas > 0 && outcome.step % s.debug.check_replicas == 0) trainer_.check_replicas(host_);
       if (root()) {
         metrics->append(line);
+        if (ledger) append(*ledger, *outcome.ledger);
+        warn_of_unused(outcome.unused);
         double const left = seconds_since(start) / static_cast<double>(outcome.step - first) *
                             static_cast<double>(s.train.steps - outcome.step);
         progress.show({outcome.step, outcome.loss, tokens_per_s, line.mfu, left});
@@ -130,6 +147,17 @@ class Run {
   }
 
  private:
+  static void append(LedgerWriter& ledger, LedgerStep const& step) {
+    ledger.append(step.step, step.activation, step.activation_gradient, step.weight_gradient, step.weight,
+                  step.fingerprint);
+  }
+
+  void warn_of_unused(std::vector<std::string> const& names) {
+    if (names.empty()) return;
+    log_.warning(std::to_string(names.size()) + " parameters got no gradient in the first step, the first of them is " +
+                 names.front());
+  }
+
   bool root() const { return comm_.rank() == 0; }
 
   std::string stop_reason() const { return stop_.reason().empty() ? "another rank was asked to" : stop_.reason(); }
@@ -138,7 +166,7 @@ class Run {
   bool restored_from(std::filesystem::path const& path) {
     auto const checkpoint = run_collectively(comm_, [&] {
       io::CheckpointReader reader(path);
-      check_same_run(reader.header(), plan_, trainer_.table(), tokenizer_);
+      check_same_run(reader.header(), plan_, rank_.table(), tokenizer_);
       return reader;
     });
     try {
@@ -210,11 +238,13 @@ class Run {
     }
   }
 
+  RankPlan const& rank_;
   TrainPlan const& plan_;
   std::string const& settings_ini_;
   std::vector<std::uint8_t> tokenizer_;
   Cpu at_;
   Communicator const& comm_;
+  std::string host_;
   Log& log_;
   RunFolder folder_;
   StopRequest stop_;
@@ -225,25 +255,26 @@ class Run {
 };
 
 template <class T>
-int dry_run(TrainPlan const& plan, Cpu const& at, MpiSession const& session) {
-  ParameterTable const table(model_parameters(plan.config));
+int dry_run(RankPlan const& rank, Cpu const& at, MpiSession const& session) {
+  auto const& plan = rank.train();
   check_numerics(at, session.world(), session.host(), model_products(plan.config, plan.model, precision_of<T>));
   BufferPlan buffers;
   buffers.add<std::byte>("program", "code, libraries, MPI, kernels", static_cast<std::int64_t>(program_bytes(at)));
-  TrainLayout<T>::plan(plan, table, session.world(), buffers);
-  auto const totals = session.world().all_gather(static_cast<std::int64_t>(buffers.total_bytes()));
+  TrainLayout<T>::plan(rank, buffers);
+  auto const rows = gather_rows(rank, static_cast<std::int64_t>(buffers.total_bytes()));
+  auto const hosts = session.world().all_gather(session.host());
   if (session.rank() == 0) {
-    std::cout << banner(plan, at, session, table) << layout_table(plan, table, totals) << "memory of rank 0\n"
+    std::cout << banner(plan, at, session, rank.table()) << layout_table(rank, rows, hosts) << "memory of rank 0\n"
               << buffers.table() << std::flush;
   }
   return 0;
 }
 
 template <class T>
-int run_with(TrainPlan const& plan, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
+int run_with(RankPlan const& rank, std::string const& settings_ini, std::vector<std::uint8_t> tokenizer, Cpu const& at,
              MpiSession const& session, Log& log) {
-  if (plan.settings.dry_run) return dry_run<T>(plan, at, session);
-  return Run<T>(plan, settings_ini, std::move(tokenizer), at, session, log).loop();
+  if (rank.train().settings.dry_run) return dry_run<T>(rank, at, session);
+  return Run<T>(rank, settings_ini, std::move(tokenizer), at, session, log).loop();
 }
 
 }  // namespace
@@ -255,9 +286,12 @@ int run_training(TrainSettings const& settings, std::string const& settings_ini,
   Cpu const at = run_collectively(comm, [&] { return make_place(settings, session.local_size()); });
   agree_on_same(comm, settings_ini, "settings");
   check_collectives(settings.debug.check_collectives);
+  delay_operations(settings.debug.random_delays_ms, static_cast<std::uint64_t>(comm.rank()));
   agree_on_same(comm, plan.config_json, "the files that --model.config names");
 
-  auto const lanes = lanes_of_ranks(settings.repro.lanes, comm.size())[static_cast<std::size_t>(comm.rank())];
+  Mesh const mesh(comm, plan.degrees);
+  RankPlan const rank(plan, mesh);
+  IndexRange const lanes = rank.lanes().own();
   bool const quick = settings.dry_run || settings.data.verify == "quick";
   data::open_corpus(comm, settings.data.corpus, {lanes.begin, lanes.size(), settings.repro.lanes},
                     settings.train.sequence, plan.config.vocab_size,
@@ -270,8 +304,8 @@ int run_training(TrainSettings const& settings, std::string const& settings_ini,
   if (comm.rank() == 0) {
     for (auto const& note : plan.config.notes) log.info(note);
   }
-  return settings.model.precision == "bf16" ? run_with<bfloat16>(plan, settings_ini, tokenizer, at, session, log)
-                                            : run_with<float>(plan, settings_ini, tokenizer, at, session, log);
+  return settings.model.precision == "bf16" ? run_with<bfloat16>(rank, settings_ini, tokenizer, at, session, log)
+                                            : run_with<float>(rank, settings_ini, tokenizer, at, session, log);
 }
 
 }  // namespace isotrain

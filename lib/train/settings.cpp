@@ -100,15 +100,39 @@ void declare(Settings& table, TrainSettings& s) {
       "balance.max_devices", s.balance.max_devices,
       {.help = "Devices that a token may be sent to, for the communication loss.", .check = between(1, most_parts)});
 
-  table.add("parallel.tensor", s.parallel.tensor,
-            {.help = "Tensor-parallel ranks (not built yet: 1).", .check = at_least(1), .alias = "tp"});
+  table.add(
+      "parallel.tensor", s.parallel.tensor,
+      {.help = "Tensor-parallel ranks: they share heads, FFN width and vocabulary by slices, and the tokens between "
+               "blocks. Divides the slices.",
+       .check = at_least(1),
+       .alias = "tp"});
   table.add("parallel.pipeline", s.parallel.pipeline,
-            {.help = "Pipeline stages (not built yet: 1).", .check = at_least(1), .alias = "pp"});
+            {.help = "Pipeline stages: they share the layers.", .check = at_least(1), .alias = "pp"});
   table.add("parallel.data", s.parallel.data,
-            {.help = "Data-parallel ranks; 0: as many as were started.", .check = at_least(0), .alias = "dp"});
-  table.add("parallel.expert", s.parallel.expert,
-            {.help = "Expert-parallel ranks (not built yet: 1).", .check = at_least(1), .alias = "ep"});
-
+            {.help = "Data-parallel ranks: they share the lanes; 0: as many as are left of those started.",
+             .check = at_least(0),
+             .alias = "dp"});
+  table.add(
+      "parallel.expert", s.parallel.expert,
+      {.help = "Data-parallel ranks that share the routed experts. Divides the data-parallel ranks and the experts.",
+       .check = at_least(1),
+       .alias = "ep"});
+  table.add("parallel.schedule", s.parallel.schedule,
+            {.help = "Order of the micro-batches in the pipeline. Never changes the bits.",
+             .choices = {"gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev"}});
+  table.add(
+      "parallel.virtual_stages", s.parallel.virtual_stages,
+      {.help = "Runs of layers on each pipeline rank, with the schedule interleaved; 0 chooses. Without a pipeline, "
+               "too: the gradients of one are summed over ranks while the earlier ones compute.",
+       .check = at_least(0)});
+  table.add(
+      "parallel.layers", s.parallel.layers,
+      {.help = "Layers of each run of the pipeline, in the order of the model, such as 3,3,2; if not given, so that "
+               "the slowest is as fast as can be."});
+  table.add(
+      "parallel.overlap", s.parallel.overlap,
+      {.help = "Add up gradients over data-parallel ranks as soon as a run of layers has them, while others compute. "
+               "Never changes the bits."});
   table.add("repro.slices", s.repro.slices,
             {.help = "Logical cuts of heads, FFN width and vocabulary: the most ranks that tensor parallelism can use. "
                      "Part of the envelope that fixes the bits.",
@@ -122,6 +146,9 @@ void declare(Settings& table, TrainSettings& s) {
             {.help = "Which exactly defined sum a bf16 product is. Part of the envelope that fixes the bits.",
              .choices = {"tiles", "pairs"}});
 
+  table.add(
+      "repro.ledger", s.repro.ledger,
+      {.help = "Write hashes of each step's activations, gradients and weights to ledger.jsonl, for isotrain diff."});
   table.add("checkpoint.every", s.checkpoint.every,
             {.help = "Steps between checkpoints; 0: only at the end.", .unit = "steps", .check = at_least(0)});
   table.add("checkpoint.keep", s.checkpoint.keep,
@@ -147,6 +174,17 @@ void declare(Settings& table, TrainSettings& s) {
   table.add("debug.check_collectives", s.debug.check_collectives,
             {.help = "Compare what all ranks are about to do before each operation among them, and say who differs "
                      "instead of hanging. Slow."});
+  table.add(
+      "debug.check_replicas", s.debug.check_replicas,
+      {.help = "Compare the weights that ranks hold in common every so many steps, and name the rank that drifted; "
+               "0: never.",
+       .unit = "steps",
+       .check = at_least(0)});
+  table.add("debug.random_delays_ms", s.debug.random_delays_ms,
+            {.help = "Sleep for a random time up to this before each operation between ranks, on each rank for another "
+                     "one: for tests that the bits do not depend on who comes first.",
+             .unit = "ms",
+             .check = at_least(0)});
   table.add(
       "resume", s.resume,
       {.help = "auto: go on from the newest complete checkpoint of the run folder if there is one; none: a new run; "

@@ -61,11 +61,16 @@ struct TrainSettings {
     std::int64_t pipeline = 1;
     std::int64_t data = 0;  // 0: as many as ranks
     std::int64_t expert = 1;
+    std::string schedule = "1f1b";
+    std::int64_t virtual_stages = 0;  // 0: as few as the schedule takes
+    std::string layers;               // of each chunk, "3,3,2"; empty: even by cost
+    bool overlap = true;              // sums over lanes beside the backward pass
   } parallel;
   struct {
     std::int64_t slices = 4;
     std::int64_t lanes = 8;
     std::string bf16 = "tiles";
+    bool ledger = false;
   } repro;
   struct {
     std::int64_t every = 0;  // steps; 0: at the end only
@@ -85,6 +90,8 @@ struct TrainSettings {
   struct {
     double timeout_s = 0;  // 0: no watchdog
     bool check_collectives = false;
+    std::int64_t check_replicas = 0;  // steps; 0: never
+    double random_delays_ms = 0;
   } debug;
   std::string resume = "auto";
   struct {

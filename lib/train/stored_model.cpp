@@ -36,8 +36,8 @@ StoredModel open_stored_model(std::filesystem::path const& path) {
   auto const& header = reader.header();
   TrainSettings const settings = settings_of(header);
   ModelConfig config = parse_model_config(header.config_json, "the config in " + file.string());
-  ParameterTable table(model_parameters(config));
-  if (header.index != checkpoint_index(table)) {
+  auto table = std::make_unique<ParameterTable>(model_parameters(config), static_cast<int>(header.slices));
+  if (header.index != checkpoint_index(*table)) {
     throw Error("'" + file.string() + "' does not hold the parameters of its own config", "",
                 "is it from another version?");
   }
@@ -47,8 +47,8 @@ StoredModel open_stored_model(std::filesystem::path const& path) {
 
 template <class T>
 StoredWeights<T>::StoredWeights(StoredModel const& model)
-    : matrices_(static_cast<std::size_t>(model.table.matrix_size())),
-      fp32_(static_cast<std::size_t>(model.table.flat_size() - model.table.matrix_size())) {
+    : matrices_(static_cast<std::size_t>(model.table->matrix_size())),
+      fp32_(static_cast<std::size_t>(model.table->flat_size() - model.table->matrix_size())) {
   std::vector<float> piece;
   auto const read = [&](std::int64_t begin, auto out) {
     for (std::size_t done = 0; done < out.size(); done += piece.size()) {
@@ -59,7 +59,7 @@ StoredWeights<T>::StoredWeights(StoredModel const& model)
     }
   };
   read(0, std::span(matrices_));
-  read(model.table.matrix_size(), std::span(fp32_));
+  read(model.table->matrix_size(), std::span(fp32_));
 }
 
 template class StoredWeights<float>;

@@ -18,7 +18,7 @@ struct StoredModel {
   io::CheckpointReader reader;
   TrainSettings settings;  // of the run that wrote it
   ModelConfig config;
-  ParameterTable table;
+  std::unique_ptr<ParameterTable> table;
   std::unique_ptr<data::Tokenizer> tokenizer;
 };
 

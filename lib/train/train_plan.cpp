@@ -8,6 +8,8 @@
 #include "lib/base/atomic_file.h"
 #include "lib/base/error.h"
 #include "lib/data/window_reader.h"
+#include "lib/model/counts.h"
+#include "lib/parallel/stages.h"
 
 namespace isotrain {
 namespace {
@@ -17,31 +19,12 @@ constexpr std::int64_t preferred_tokens = 2048;
 
 constexpr std::int64_t most_threads = 1024;
 
+// Each run costs a few messages and a copy of the activations where it ends; the last one's sums are not hidden.
+constexpr std::int64_t least_run_parameters = 1 << 20;
+constexpr std::int64_t most_runs = 4;
+
 void require(bool given, char const* setting, char const* what) {
   if (!given) throw UsageError(std::string("--") + setting + " is missing", what, "see isotrain train --help");
-}
-
-void check_degrees(TrainSettings const& s, int ranks) {
-  auto const unbuilt = [](char const* setting, std::int64_t degree) {
-    if (degree == 1) return;
-    throw UsageError(std::string("--parallel.") + setting + " " + std::to_string(degree) + " cannot be run",
-                     "this version splits the batch only", "leave it at 1 and use more data-parallel ranks");
-  };
-  unbuilt("tensor", s.parallel.tensor);
-  unbuilt("pipeline", s.parallel.pipeline);
-  unbuilt("expert", s.parallel.expert);
-  if (s.parallel.data != 0 && s.parallel.data != ranks) {
-    throw UsageError(
-        "--parallel.data " + std::to_string(s.parallel.data) + " does not fit " + std::to_string(ranks) + " ranks",
-        "the degrees multiply to another number",
-        "start it with mpirun -np " + std::to_string(s.parallel.data) + " or leave the setting out");
-  }
-  if (ranks > s.repro.lanes) {
-    throw UsageError(
-        std::to_string(ranks) + " data-parallel ranks cannot share " + std::to_string(s.repro.lanes) + " lanes",
-        "a rank owns at least one lane",
-        "use at most " + std::to_string(s.repro.lanes) + " ranks, or raise --repro.lanes (other bits)");
-  }
 }
 
 std::string divisors(std::int64_t number) {
@@ -108,6 +91,43 @@ ModelOptions make_model_options(TrainSettings const& s, ModelConfig const& confi
   return options;
 }
 
+Degrees choose_degrees(TrainSettings const& s, ModelConfig const& config, int virtual_stages, int ranks) {
+  auto const degree = [](std::int64_t value) { return static_cast<int>(std::min<std::int64_t>(value, 1 << 30)); };
+  return resolve_degrees({.tensor = degree(s.parallel.tensor),
+                          .pipeline = degree(s.parallel.pipeline),
+                          .data = degree(s.parallel.data),
+                          .expert = degree(s.parallel.expert)},
+                         ranks,
+                         {.slices = s.repro.slices,
+                          .lanes = s.repro.lanes,
+                          .experts = config.num_moe_layers() > 0 ? config.num_experts : 0,
+                          .layers = config.num_layers,
+                          .virtual_stages = virtual_stages});
+}
+
+int choose_virtual_stages(TrainSettings const& s, ScheduleKind kind) {
+  if (s.parallel.virtual_stages > 0)
+    return static_cast<int>(std::min<std::int64_t>(s.parallel.virtual_stages, 1 << 20));
+  return kind == ScheduleKind::dualpipe_v || kind == ScheduleKind::interleaved ? 2 : 1;
+}
+
+/// Runs of layers without a pipeline: of more than one, the gradients of one are summed over data-parallel ranks while
+/// the earlier ones compute.
+int choose_runs(TrainSettings const& s, ModelConfig const& config, Degrees const& degrees) {
+  bool const asked = s.parallel.virtual_stages > 0 || !s.parallel.layers.empty() || s.parallel.schedule != "1f1b";
+  if (asked || !s.parallel.overlap || degrees.pipeline > 1 || degrees.data == 1) return 1;
+  if (config.tied_embeddings) return 1;  // the first and the last run would each have the embedding
+  auto const most = std::min<std::int64_t>(most_runs, config.num_layers);
+  return static_cast<int>(
+      std::clamp<std::int64_t>(num_parameters(config) / degrees.tensor / least_run_parameters, 1, most));
+}
+
+std::vector<IndexRange> cut_layers(TrainSettings const& s, ModelConfig const& config, int num_chunks) {
+  if (!s.parallel.layers.empty()) return parse_layer_cut(s.parallel.layers, config.num_layers, num_chunks);
+  LayerCosts const costs = layer_costs(config, s.train.sequence);
+  return assign_layers(costs.layers, costs.embedding, costs.head, num_chunks);
+}
+
 std::string read_config(std::filesystem::path const& path) try { return read_file(path); } catch (Error const& error) {
   throw Error(error.what(), "", "--model.config names a Hugging Face config.json");
 }
@@ -140,7 +160,6 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
   require(!s.model.config.empty(), "model.config", "the model's Hugging Face config.json");
   require(!s.data.corpus.empty(), "data.corpus", "the folder that isotrain prepare wrote");
   require(!s.run.dir.empty() || s.dry_run, "run.dir", "the folder for metrics, logs and checkpoints");
-  check_degrees(s, ranks);
   check_divides(s.train.global_batch, s.repro.lanes, "train.global_batch");
   if (s.train.ramp_batch > 0) check_divides(s.train.ramp_batch, s.repro.lanes, "train.ramp_batch");
   std::int64_t const micro_batch = choose_micro_batch(s);
@@ -148,6 +167,15 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
   std::string config_json = read_config(s.model.config);
   ModelConfig config = parse_model_config(config_json, s.model.config.string());
   check_slices(config, static_cast<int>(s.repro.slices));
+  ScheduleKind schedule = parse_schedule(s.parallel.schedule);
+  int virtual_stages = choose_virtual_stages(s, schedule);
+  Degrees const degrees = choose_degrees(s, config, virtual_stages, ranks);
+  if (int const runs = choose_runs(s, config, degrees); runs > 1) {
+    schedule = ScheduleKind::interleaved;
+    virtual_stages = runs;
+  }
+  check_schedule({schedule, degrees.pipeline, virtual_stages, 1});
+  auto chunks = cut_layers(s, config, degrees.pipeline * virtual_stages);
   if (s.train.sequence > config.max_positions) {
     throw UsageError("--train.sequence " + std::to_string(s.train.sequence) + " is too long for the model",
                      "max_position_embeddings is " + std::to_string(config.max_positions));
@@ -176,7 +204,18 @@ TrainPlan make_train_plan(TrainSettings const& s, int ranks) {
                            .decay_shape = s.optim.decay_shape},
                           run);
   ModelOptions const model = make_model_options(s, config, micro_batch);
-  return {s, std::move(config_json), std::move(config), std::move(corpus), model, batches, run, rate};
+  return {.settings = s,
+          .config_json = std::move(config_json),
+          .config = std::move(config),
+          .corpus = std::move(corpus),
+          .model = model,
+          .batches = batches,
+          .run = run,
+          .learning_rate = rate,
+          .degrees = degrees,
+          .schedule = schedule,
+          .virtual_stages = virtual_stages,
+          .chunks = std::move(chunks)};
 }
 
 Cpu make_place(TrainSettings const& s, int ranks_here) {

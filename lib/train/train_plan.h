@@ -2,13 +2,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "lib/base/tree.h"
+#include "lib/comm/degrees.h"
 #include "lib/data/corpus.h"
 #include "lib/device/cpu.h"
 #include "lib/model/config.h"
 #include "lib/model/options.h"
 #include "lib/optim/batch_ramp.h"
 #include "lib/optim/schedule.h"
+#include "lib/parallel/schedule.h"
 #include "lib/train/settings.h"
 
 namespace isotrain {
@@ -23,6 +27,10 @@ struct TrainPlan {
   BatchRamp batches;
   RunPlan run;
   LearningRate learning_rate;
+  Degrees degrees;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int virtual_stages = 1;
+  std::vector<IndexRange> chunks;  // layers of each run of the pipeline
 
   /// Sequences that a lane takes in a step that `tokens_before` tokens precede.
   std::int64_t lane_samples(std::int64_t tokens_before) const {

@@ -1,15 +1,17 @@
 #include "lib/train/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <compare>
+#include <limits>
 
-#include "kernels/reduce.h"
 #include "lib/comm/agree.h"
 #include "lib/model/parameter_list.h"
-#include "lib/parallel/lanes.h"
 #include "lib/train/resume.h"
 #include "lib/train/stored_model.h"
 #include "lib/train/validation.h"
+#include "lib/train/weights.h"
 
 namespace isotrain {
 namespace {
@@ -22,31 +24,46 @@ AdamW::Settings optimizer_settings(TrainSettings const& s) {
           .clip = s.optim.clip};
 }
 
-std::span<double> part(std::vector<double>& values, std::int64_t first, std::int64_t count) {
-  return std::span(values).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+/// How much more than the mean the busiest expert of each layer got, as a share of the mean.
+std::vector<double> max_violations(std::span<std::int64_t const> loads, std::size_t experts) {
+  std::vector<double> violations;
+  for (std::size_t first = 0; first < loads.size(); first += experts) {
+    auto const layer = loads.subspan(first, experts);
+    std::int64_t sum = 0;
+    for (auto const load : layer) sum += load;
+    double const mean = static_cast<double>(sum) / static_cast<double>(experts);
+    violations.push_back((static_cast<double>(std::ranges::max(layer)) - mean) / mean);
+  }
+  return violations;
 }
 
 }  // namespace
 
 template <class T>
-Trainer<T>::Trainer(TrainPlan const& plan, Cpu at, Communicator const& comm)
-    : plan_(plan),
+Trainer<T>::Trainer(RankPlan const& rank, Cpu at)
+    : rank_(rank),
+      plan_(rank.train()),
       at_(at),
-      comm_(comm),
-      table_(model_parameters(plan.config)),
-      lanes_of_ranks_(lanes_of_ranks(plan.settings.repro.lanes, comm.size())),
-      lanes_(lanes_of_ranks_[static_cast<std::size_t>(comm.rank())]),
-      range_(flat_range(table_, comm.size(), comm.rank())),
-      memory_(plan, table_, comm),
-      model_(at, plan.config, plan.model, table_, memory_.layout().model, memory_.buffers(), memory_.weights(table_)),
-      lane_sum_(lanes_, plan.settings.repro.lanes, memory_.lane_gradients()),
-      reduction_(comm, plan.settings.repro.lanes, lanes_of_ranks_, flat_offsets(table_, comm.size())),
-      optimizer_(optimizer_settings(plan.settings), table_, {range_}) {
-  auto const& s = plan.settings;
-  double const stddev = s.model.init_std > 0 ? s.model.init_std : plan.config.initializer_range;
-  initialize(table_, memory_.optimizer_state().weight, range_, static_cast<std::uint64_t>(s.train.seed), stddev);
-  publish_weights();
-  fingerprint_ = hash_weights();
+      world_(rank.mesh().world()),
+      memory_(rank),
+      pipeline_(rank, memory_, at),
+      optimizer_(optimizer_settings(plan_.settings), rank.table(), rank.own()),
+      router_biases_(static_cast<std::size_t>(plan_.config.num_moe_layers()) *
+                     static_cast<std::size_t>(plan_.config.num_experts)) {
+  auto const& s = plan_.settings;
+  double const stddev = s.model.init_std > 0 ? s.model.init_std : plan_.config.initializer_range;
+  auto weights = memory_.optimizer_state().weight;
+  for (FlatRange const& run : rank.own()) {
+    auto const part = weights.first(static_cast<std::size_t>(run.size()));
+    initialize(rank.table(), part, run, static_cast<std::uint64_t>(s.train.seed), stddev);
+    weights = weights.subspan(part.size());
+  }
+  publish_weights(rank_, memory_, at_);
+  fingerprint_ = hash_weights(rank_, at_, memory_.optimizer_state().weight);
+  if (s.repro.ledger) {
+    hashes_.emplace(rank_, at_);
+    hashes_->watch(pipeline_);
+  }
   start_reading();
 }
 
@@ -60,21 +77,25 @@ StepOutcome Trainer<T>::step() {
                         static_cast<float>(1.0 / static_cast<double>(sequences))};
 
   read_batch(samples);
-  std::ranges::fill(model_.expert_loads(), 0);
-  for (std::int64_t lane = 0; lane < lanes_.size(); ++lane) accumulate_lane(lane, samples, scale);
-  sum_over_lanes();
+  for (std::size_t c = 0; c < pipeline_.num_chunks(); ++c) std::ranges::fill(pipeline_.model(c).expert_loads(), 0);
+  if (hashes_) hashes_->begin(samples);
+  pipeline_.train(samples_of_step(samples), scale);
+  meet_tied_gradients();
   Losses const losses = gather_losses(samples);
   if (!std::isfinite(losses.token + losses.balance)) report_non_finite("loss", samples);
   auto const update =
-      optimizer_.step(at_, comm_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient]);
+      optimizer_.step(at_, world_, step_ + 1, rate, memory_.optimizer_state(), memory_[memory_.layout().gradient]);
   if (!update.finite()) report_non_finite("gradient", samples);
-  publish_weights();
-  double const max_violation = balance_experts();
+  publish_weights(rank_, memory_, at_);
+  auto max_violation = balance_experts();
 
   step_ += 1;
   tokens_ += step_tokens;
   lane_position_ += samples;
-  fingerprint_ = hash_weights();
+  fingerprint_ = hash_weights(rank_, at_, memory_.optimizer_state().weight);
+  std::vector<std::string> unused;
+  if (first_step_) unused = find_unused(rank_, memory_[memory_.layout().gradient]);
+  first_step_ = false;
   return {.step = step_,
           .tokens = tokens_,
           .step_tokens = step_tokens,
@@ -82,149 +103,172 @@ StepOutcome Trainer<T>::step() {
           .balance_loss = losses.balance / static_cast<double>(sequences),
           .gradient_norm = update.gradient_norm,
           .learning_rate = rate,
-          .max_violation = max_violation,
-          .fingerprint = fingerprint_};
+          .max_violation = std::move(max_violation),
+          .fingerprint = fingerprint_,
+          .ledger = record(samples),
+          .unused = std::move(unused)};
+}
+
+/// The step's hashes for the ledger.
+template <class T>
+std::optional<LedgerStep> Trainer<T>::record(std::int64_t samples) {
+  if (!hashes_) return std::nullopt;
+  auto const own = static_cast<std::size_t>(rank_.lanes().own().size() * samples);
+  LedgerStep record = hashes_->finish(std::span(sample_loss_).first(own));
+  record.step = step_;
+  record.weight_gradient = hash_by_parameter(rank_, at_, memory_[memory_.layout().gradient]);
+  record.weight = hash_by_parameter(rank_, at_, memory_.optimizer_state().weight);
+  record.fingerprint = fingerprint_;
+  return record;
+}
+
+/// Only the ends of the pipeline see tokens.
+template <class T>
+bool Trainer<T>::reads() const {
+  return memory_.layout().tokens.count > 0;
 }
 
 template <class T>
 void Trainer<T>::read_batch(std::int64_t samples) {
-  auto const rows = static_cast<std::size_t>(lanes_.size() * samples * plan_.settings.train.sequence);
-  run_collectively(comm_, [&] {
+  auto const rows = static_cast<std::size_t>(rank_.lanes().own().size() * samples * plan_.settings.train.sequence);
+  run_collectively(world_, [&] {
+    if (!reads()) return;
     reader_->read(samples, memory_[memory_.layout().tokens].first(rows), memory_[memory_.layout().targets].first(rows));
   });
 }
 
-/// Samples [first, first + count) of this rank's part of the batch.
 template <class T>
-Batch Trainer<T>::batch(std::int64_t first, std::int64_t count) const {
-  auto const begin = static_cast<std::size_t>(first * plan_.settings.train.sequence);
-  auto const rows = static_cast<std::size_t>(count * plan_.settings.train.sequence);
-  return {memory_[memory_.layout().tokens].subspan(begin, rows), memory_[memory_.layout().targets].subspan(begin, rows),
-          static_cast<int>(count)};
+typename ModelPipeline<T>::Samples Trainer<T>::samples_of_step(std::int64_t samples) {
+  std::int64_t const own = rank_.lanes().own().size() * samples;
+  std::ranges::fill(sample_balance_, 0.0);
+  return {.tokens = memory_[memory_.layout().tokens],
+          .targets = memory_[memory_.layout().targets],
+          .lane_samples = samples,
+          .loss = sample_loss_,
+          .balance = {sample_balance_.data(), plan_.config.num_moe_layers(), own}};
 }
 
-/// The gradient of a lane is one chain over its samples in ascending order, whatever the micro-batch.
+/// The gradient of a tied embedding is that of its output side plus that of its input side, each over all lanes.
 template <class T>
-void Trainer<T>::accumulate_lane(std::int64_t lane, std::int64_t samples, LossScale scale) {
-  std::span<float> const gradient = lane_sum_.next();
-  kernels::fill_zero(at_, gradient);
-  std::int64_t const end = (lane + 1) * samples;
-  for (std::int64_t first = lane * samples; first < end; first += plan_.model.micro_batch) {
-    std::int64_t const count = std::min<std::int64_t>(plan_.model.micro_batch, end - first);
-    model_.forward_backward(batch(first, count), gradient, scale, part(sample_loss_, first, count),
-                            part(sample_balance_, first, count));
+void Trainer<T>::meet_tied_gradients() {
+  if (!plan_.config.tied_embeddings) return;
+  std::span<float> output_side;
+  for (std::size_t c = 0; c < rank_.chunks().size(); ++c) {
+    auto const& domains = rank_.chunks()[c].domains;
+    auto const tied = std::ranges::find(domains, Domain::Kind::tied, &Domain::kind);
+    if (tied == domains.end()) continue;
+    auto const begin = rank_.state_begin(c, static_cast<std::size_t>(tied - domains.begin()));
+    output_side = memory_[memory_.layout().gradient].subspan(static_cast<std::size_t>(begin),
+                                                             static_cast<std::size_t>(tied->own.size()));
   }
-  model_.finish_gradients(gradient);
-  lane_sum_.push(at_);
-}
-
-template <class T>
-void Trainer<T>::sum_over_lanes() {
-  auto const partials = lane_sum_.partials();
-  reduction_.reduce_scatter(at_, partials, memory_[memory_.layout().gradient], memory_[memory_.layout().reduction]);
-  lane_sum_.reset();
-}
-
-/// Every rank rounds the weights that it updates to what the model computes with, and gets all others'.
-template <class T>
-void Trainer<T>::publish_weights() {
-  std::span<float const> const master = memory_.optimizer_state().weight;
-  auto const share = [&](auto weights, std::int64_t segment_begin, std::int64_t segment_end) {
-    std::vector<std::int64_t> counts;
-    for (int r = 0; r < comm_.size(); ++r) {
-      FlatRange const range = flat_range(table_, comm_.size(), r);
-      counts.push_back(
-          std::max<std::int64_t>(0, std::min(range.end, segment_end) - std::max(range.begin, segment_begin)));
-    }
-    std::int64_t const begin = std::clamp(range_.begin, segment_begin, segment_end);
-    auto const size = static_cast<std::size_t>(counts[static_cast<std::size_t>(comm_.rank())]);
-    auto const own = weights.subspan(static_cast<std::size_t>(begin - segment_begin), size);
-    if (size > 0) kernels::convert(at_, own, master.subspan(static_cast<std::size_t>(begin - range_.begin), size));
-    comm_.all_gather(std::span<typename decltype(own)::value_type const>(own), weights, counts);
-  };
-  share(memory_[memory_.layout().matrices], 0, table_.matrix_size());
-  share(memory_[memory_.layout().fp32], table_.matrix_size(), table_.flat_size());
+  isotrain::meet_tied_gradients(rank_, at_, memory_[memory_.layout().tied], output_side);
 }
 
 /// Loads over the whole batch move the router biases (DeepSeek-V3) and tell how even the experts' work was.
 template <class T>
-double Trainer<T>::balance_experts() {
-  auto const loads = model_.expert_loads();
-  if (loads.empty()) return 0;
-  comm_.sum(loads);
-  auto const experts = static_cast<std::size_t>(plan_.config.num_experts);
+std::vector<double> Trainer<T>::balance_experts() {
+  if (router_biases_.empty()) return {};
+  std::vector<std::int64_t> loads(router_biases_.size());
+  for (std::size_t c = 0; c < pipeline_.num_chunks(); ++c) {
+    std::ranges::transform(loads, pipeline_.model(c).expert_loads(), loads.begin(), std::plus());
+  }
+  world_.sum(std::span(loads));
   auto const& balance = plan_.settings.balance;
   bool const moving = static_cast<double>(tokens_) < balance.bias_fraction * static_cast<double>(plan_.run.tokens);
   if (moving && !router_bias_names(plan_.config).empty()) {
-    update_router_bias(model_.router_biases(), loads, plan_.config.num_experts, static_cast<float>(balance.bias_rate));
+    update_router_bias(router_biases_, loads, plan_.config.num_experts, static_cast<float>(balance.bias_rate));
+    set_router_biases(router_biases_);
   }
-  double violations = 0;
-  for (std::size_t first = 0; first < loads.size(); first += experts) {
-    auto const layer = loads.subspan(first, experts);
-    std::int64_t sum = 0;
-    for (auto const load : layer) sum += load;
-    double const mean = static_cast<double>(sum) / static_cast<double>(experts);
-    violations += (static_cast<double>(std::ranges::max(layer)) - mean) / mean;
-  }
-  return violations / static_cast<double>(loads.size() / experts);
+  return max_violations(loads, static_cast<std::size_t>(plan_.config.num_experts));
 }
 
-/// Sums over the whole batch, samples in ascending order.
 template <class T>
-typename Trainer<T>::Losses Trainer<T>::gather_losses(std::int64_t samples) const {
+void Trainer<T>::set_router_biases(std::span<float const> biases) {
+  for (std::size_t c = 0; c < pipeline_.num_chunks(); ++c) {
+    std::ranges::copy(biases, pipeline_.model(c).router_biases().begin());
+  }
+}
+
+/// Sums over the whole batch, samples in ascending order; of a sample's balancing losses, the last layer's first.
+template <class T>
+typename Trainer<T>::Losses Trainer<T>::gather_losses(std::int64_t samples) {
+  auto const& mesh = rank_.mesh();
+  auto const own = static_cast<std::size_t>(rank_.lanes().own().size() * samples);
+  auto const spec = rank_.schedule(samples);
+  mesh.pipeline().broadcast(std::span(sample_loss_).first(own), stage_of_chunk(spec, spec.num_chunks() - 1));
+  // Each layer's losses are on one stage, zeros on the others.
+  std::vector<std::uint64_t> bits(sample_balance_.size());
+  std::ranges::transform(sample_balance_, bits.begin(), [](double x) { return std::bit_cast<std::uint64_t>(x); });
+  mesh.pipeline().bit_or(std::span(bits));
+  std::vector<double> balance(own);
+  auto const layers = static_cast<std::size_t>(plan_.config.num_moe_layers());
+  for (std::size_t layer = layers; layer-- > 0;) {
+    for (std::size_t i = 0; i < own; ++i) balance[i] += std::bit_cast<double>(bits[layer * own + i]);
+  }
+
   std::vector<std::int64_t> counts;
-  for (auto const& lanes : lanes_of_ranks_) counts.push_back(lanes.size() * samples);
-  auto const own = static_cast<std::size_t>(counts[static_cast<std::size_t>(comm_.rank())]);
-  auto const ordered_sum = [&](std::vector<double> const& mine) {
+  for (auto const& lanes : rank_.lanes().of_ranks) counts.push_back(lanes.size() * samples);
+  auto const ordered_sum = [&](std::span<double const> mine) {
     std::vector<double> all(static_cast<std::size_t>(plan_.settings.repro.lanes * samples));
-    comm_.all_gather(std::span(mine).first(own), std::span(all), counts);
+    mesh.data().all_gather(mine, std::span(all), std::span<std::int64_t const>(counts));
     double sum = 0;
     for (double const loss : all) sum += loss;
     return sum;
   };
-  return {ordered_sum(sample_loss_), ordered_sum(sample_balance_)};
-}
-
-template <class T>
-std::uint64_t Trainer<T>::hash_weights() const {
-  return comm_.sum(kernels::hash(at_, memory_.optimizer_state().weight, static_cast<std::uint64_t>(range_.begin)));
+  return {ordered_sum(std::span(sample_loss_).first(own)), ordered_sum(balance)};
 }
 
 /// Looks for where it began: the forward pass of each sample again, then the gradients.
 template <class T>
 void Trainer<T>::report_non_finite(std::string const& what, std::int64_t samples) {
   std::string const step = "step " + std::to_string(step_ + 1) + ": ";
-  run_collectively(comm_, [&] {
-    for (std::int64_t i = 0; i < lanes_.size() * samples; ++i) {
-      if (auto const found = model_.find_non_finite(batch(i, 1))) {
-        throw Error(step + "NaN or infinity in " + *found,
-                    "lane " + std::to_string(lanes_.begin + i / samples) + ", sample " + std::to_string(i % samples),
-                    "a lower --optim.lr or --optim.clip may help; the last checkpoint is from before it");
-      }
-    }
-  });
-  auto const found = find_non_finite(at_, comm_, table_, {range_}, memory_[memory_.layout().gradient]);
-  std::string const where = found ? "gradient of " + found->parameter + ", element " + std::to_string(found->element)
-                                  : what + " alone, all activations and gradients are finite";
-  throw AgreedError(step + "NaN or infinity in the " + where, "",
-                    "a lower --optim.lr or --optim.clip may help; the last checkpoint is from before it");
+  char const* const hint = "a lower --optim.lr or --optim.clip may help; the last checkpoint is from before it";
+  auto const found = pipeline_.find_non_finite(samples_of_step(samples));
+  // Of what all ranks found, the first that one rank would have come to.
+  struct Where {
+    std::int64_t sample = std::numeric_limits<std::int64_t>::max();  // of the batch
+    std::int64_t chunk = 0;
+
+    auto operator<=>(Where const&) const = default;
+  };
+  Where mine;
+  if (found) mine = {rank_.lanes().own().begin * samples + found->sample, found->chunk};
+  auto const places = world_.all_gather(mine);
+  auto const first = std::ranges::min_element(places);
+  if (*first != Where{}) {
+    std::string const name = world_.broadcast(found ? found->what : "", static_cast<int>(first - places.begin()));
+    throw AgreedError(
+        step + "NaN or infinity in " + name,
+        "lane " + std::to_string(first->sample / samples) + ", sample " + std::to_string(first->sample % samples),
+        hint);
+  }
+  auto const gradient =
+      isotrain::find_non_finite(at_, world_, rank_.table(), rank_.own(), memory_[memory_.layout().gradient]);
+  std::string const where =
+      gradient ? "gradient of " + gradient->parameter + ", element " + std::to_string(gradient->element)
+               : what + " alone, all activations and gradients are finite";
+  throw AgreedError(step + "NaN or infinity in the " + where, "", hint);
 }
 
 template <class T>
 void Trainer<T>::start_reading() {
   auto const& s = plan_.settings;
   std::int64_t const samples = s.train.global_batch / s.repro.lanes;
-  run_collectively(comm_, [&] {
+  IndexRange const lanes = rank_.lanes().own();
+  run_collectively(world_, [&] {
     reader_.reset();
+    if (!reads()) return;
     reader_.emplace(plan_.corpus, static_cast<std::uint64_t>(s.train.seed),
-                    data::LaneRange{lanes_.begin, lanes_.size(), s.repro.lanes}, s.train.sequence, lane_position_,
+                    data::LaneRange{lanes.begin, lanes.size(), s.repro.lanes}, s.train.sequence, lane_position_,
                     2 * samples);
+  });
+  run_collectively(world_, [&] {
     if (s.eval.every > 0 && !validation_) {
       validation_.emplace(data::make_split_reader(plan_.corpus, data::Split::validation, s.train.sequence));
     }
   });
-  sample_loss_.resize(static_cast<std::size_t>(lanes_.size() * samples));
-  sample_balance_.resize(sample_loss_.size());
+  sample_loss_.resize(static_cast<std::size_t>(lanes.size() * samples));
+  sample_balance_.resize(sample_loss_.size() * static_cast<std::size_t>(plan_.config.num_moe_layers()));
 }
 
 template <class T>
@@ -232,7 +276,17 @@ double Trainer<T>::validate() {
   expects(validation_.has_value(), "eval.every to be set");
   std::int64_t const wanted = plan_.settings.eval.windows;
   std::int64_t const windows = wanted > 0 ? std::min(wanted, validation_->size()) : validation_->size();
-  return validation_loss(comm_, model_, *validation_, windows).loss;
+  auto const& mesh = rank_.mesh();
+  auto const spec = rank_.schedule(plan_.model.micro_batch);
+  int const head_stage = stage_of_chunk(spec, spec.num_chunks() - 1);
+  ValidationShare share(mesh.data(), *validation_, windows, plan_.model);
+  while (share.read(world_)) {
+    pipeline_.evaluate({.passes = share.passes(),
+                        .batch = [&](int pass) { return share.batch(pass); },
+                        .loss = [&](int pass) { return share.loss(pass); }});
+  }
+  mesh.pipeline().broadcast(share.losses(), head_stage);
+  return share.mean();
 }
 
 template <class T>
@@ -241,19 +295,19 @@ std::filesystem::path Trainer<T>::save(std::filesystem::path const& folder, io::
   header.tokens = static_cast<std::uint64_t>(tokens_);
   header.weights_fingerprint = fingerprint_;
   header.lane_positions.assign(static_cast<std::size_t>(plan_.settings.repro.lanes), lane_position_);
-  header.index = checkpoint_index(table_);
+  header.index = checkpoint_index(rank_.table());
   auto const experts = static_cast<std::size_t>(plan_.config.num_experts);
   auto const names = router_bias_names(plan_.config);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    auto const biases = model_.router_biases().subspan(i * experts, experts);
+    auto const biases = std::span(router_biases_).subspan(i * experts, experts);
     header.state[names[i]].assign(biases.begin(), biases.end());
   }
   auto const state = memory_.optimizer_state();
-  auto const total = static_cast<std::uint64_t>(table_.flat_size());
-  std::vector<io::FlatRuns> const flat{{"master", total, {range_}, state.weight},
-                                       {"adam_m", total, {range_}, state.m},
-                                       {"adam_v", total, {range_}, state.v}};
-  return io::write_checkpoint(comm_, folder, std::move(header), flat,
+  auto const total = static_cast<std::uint64_t>(rank_.table().flat_size());
+  std::vector<io::FlatRuns> const flat{{"master", total, rank_.own(), state.weight},
+                                       {"adam_m", total, rank_.own(), state.m},
+                                       {"adam_v", total, rank_.own(), state.v}};
+  return io::write_checkpoint(world_, folder, std::move(header), flat,
                               {.keep = static_cast<int>(plan_.settings.checkpoint.keep), .threads = at_.threads()});
 }
 
@@ -261,17 +315,18 @@ template <class T>
 void Trainer<T>::restore(io::CheckpointReader const& checkpoint) {
   auto const& header = checkpoint.header();
   auto const state = memory_.optimizer_state();
-  run_collectively(comm_, [&] {
-    checkpoint.read("master", std::vector{range_}, state.weight);
-    checkpoint.read("adam_m", std::vector{range_}, state.m);
-    checkpoint.read("adam_v", std::vector{range_}, state.v);
-    std::ranges::copy(stored_router_biases(header, plan_.config), model_.router_biases().begin());
+  run_collectively(world_, [&] {
+    checkpoint.read("master", rank_.own(), state.weight);
+    checkpoint.read("adam_m", rank_.own(), state.m);
+    checkpoint.read("adam_v", rank_.own(), state.v);
+    std::ranges::copy(stored_router_biases(header, plan_.config), router_biases_.begin());
   });
+  set_router_biases(router_biases_);
   step_ = static_cast<std::int64_t>(header.step);
   tokens_ = static_cast<std::int64_t>(header.tokens);
   lane_position_ = header.lane_positions.front();
-  publish_weights();
-  fingerprint_ = hash_weights();
+  publish_weights(rank_, memory_, at_);
+  fingerprint_ = hash_weights(rank_, at_, state.weight);
   if (fingerprint_ != header.weights_fingerprint) {
     throw AgreedError("the weights of the checkpoint do not have its fingerprint", "", "resume from an older one");
   }

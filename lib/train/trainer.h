@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/communicator.h"
-#include "lib/comm/lane_sum.h"
-#include "lib/comm/tree_sum.h"
 #include "lib/data/batch_reader.h"
+#include "lib/data/window_reader.h"
 #include "lib/io/checkpoint.h"
-#include "lib/model/model.h"
 #include "lib/optim/optimizer.h"
 #include "lib/train/memory.h"
-#include "lib/train/train_plan.h"
+#include "lib/train/model_pipeline.h"
+#include "lib/train/rank_plan.h"
+#include "lib/train/replicas.h"
+#include "lib/train/step_hashes.h"
 
 namespace isotrain {
 
@@ -28,19 +28,21 @@ struct StepOutcome {
   double balance_loss = 0;       // mean per sequence, summed over layers
   double gradient_norm = 0;
   double learning_rate = 0;
-  double max_violation = 0;       // of expert loads, mean over MoE layers; 0 for dense models
-  std::uint64_t fingerprint = 0;  // of the weights after the step
+  std::vector<double> max_violation;  // of expert loads, of each MoE layer (arXiv:2408.15664, section 4.1)
+  std::uint64_t fingerprint = 0;      // of the weights after the step
+  std::optional<LedgerStep> ledger;   // with repro.ledger
+  std::vector<std::string> unused;    // in the first step of the trainer: parameters without any gradient
 };
 
-/// The training of a model by the ranks of one data-parallel group: the state of a run, and its step. Each rank
-/// computes the gradients of its lanes and updates its part of the weights (ZeRO-1, arXiv:1910.02054). T is the model's
-/// precision, float or bfloat16. All functions are collective.
+/// The training of a model by all ranks of a mesh: the state of a run, and its step. Each rank computes its part of the
+/// gradients of its lanes and updates its part of the weights (ZeRO-1, arXiv:1910.02054). T is the model's precision,
+/// float or bfloat16. All functions are collective.
 template <class T>
 class Trainer {
  public:
-  /// Weights are those of a new run. `plan` and `comm` outlive the trainer. Throws AgreedError if memory runs out or
-  /// the data do not fit the lanes.
-  Trainer(TrainPlan const& plan, Cpu at, Communicator const& comm);
+  /// Weights are those of a new run. `rank` outlives the trainer. Throws AgreedError if memory runs out or the data do
+  /// not fit the lanes.
+  Trainer(RankPlan const& rank, Cpu at);
 
   /// Goes on where a checkpoint was written. Throws AgreedError if it cannot be read or is damaged.
   void restore(io::CheckpointReader const& checkpoint);
@@ -48,6 +50,9 @@ class Trainer {
   /// Throws AgreedError naming step, layer and tensor when a NaN or infinity appears; the state is then that before the
   /// step.
   StepOutcome step();
+
+  /// See lib/train/replicas.h.
+  void check_replicas(std::string const& host) const { isotrain::check_replicas(rank_, memory_, at_, host); }
 
   /// Mean loss per token over the validation split, or its first eval.windows windows.
   double validate();
@@ -58,7 +63,6 @@ class Trainer {
   std::int64_t steps_done() const { return step_; }
   std::int64_t tokens_done() const { return tokens_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
-  ParameterTable const& table() const { return table_; }
   /// Memory that was planned and allocated on this rank.
   std::size_t planned_bytes() const { return memory_.plan().total_bytes(); }
 
@@ -68,33 +72,31 @@ class Trainer {
     double balance = 0;
   };
 
+  bool reads() const;
   void read_batch(std::int64_t samples);
-  void accumulate_lane(std::int64_t lane, std::int64_t samples, LossScale scale);
-  void sum_over_lanes();
-  void publish_weights();
-  double balance_experts();
-  Losses gather_losses(std::int64_t samples) const;
-  std::uint64_t hash_weights() const;
-  Batch batch(std::int64_t first, std::int64_t count) const;
+  std::optional<LedgerStep> record(std::int64_t samples);
+  typename ModelPipeline<T>::Samples samples_of_step(std::int64_t samples);
+  void meet_tied_gradients();
+  std::vector<double> balance_experts();
+  Losses gather_losses(std::int64_t samples);
   [[noreturn]] void report_non_finite(std::string const& what, std::int64_t samples);
   void start_reading();
+  void set_router_biases(std::span<float const> biases);
 
+  RankPlan const& rank_;
   TrainPlan const& plan_;
   Cpu at_;
-  Communicator const& comm_;
-  ParameterTable table_;
-  std::vector<IndexRange> lanes_of_ranks_;
-  IndexRange lanes_;  // own
-  FlatRange range_;   // own
+  Communicator const& world_;
   TrainMemory<T> memory_;
-  Model<Cpu, T> model_;
-  LaneSum lane_sum_;
-  TreeReduction reduction_;
+  ModelPipeline<T> pipeline_;
   AdamW optimizer_;
   std::optional<data::BatchReader> reader_;
   std::optional<data::WindowTable> validation_;
   std::vector<double> sample_loss_;     // (own lanes, samples)
-  std::vector<double> sample_balance_;  // (own lanes, samples)
+  std::vector<double> sample_balance_;  // (MoE layers, own lanes, samples)
+  std::vector<float> router_biases_;    // (MoE layers, E)
+  std::optional<StepHashes> hashes_;    // with repro.ledger
+  bool first_step_ = true;
 
   std::int64_t step_ = 0;
   std::int64_t tokens_ = 0;

@@ -117,11 +117,6 @@ TEST_F(Errors, OfBatchesAndRanks) {
       {2, {"--train.global_batch", "4"}, 2, {"--train.global_batch 4", "8 lanes", "use 8, or"}},
       {3, {"--train.micro_batch", "3"}, 2, {"--train.micro_batch 3", "4 sequences of a lane", "use one of 1, 2, 4"}},
       {0, {"--train.ramp_batch", "12", "--train.ramp_tokens", "99"}, 2, {"--train.ramp_batch 12", "use 8 or 16"}},
-      {3, {"--repro.lanes", "2"}, 2, {"3 data-parallel ranks", "2 lanes", "at most 2 ranks"}},
-      {3, {"--dp", "2"}, 2, {"--parallel.data 2", "3 ranks", "mpirun -np 2"}},
-      {2, {"--tp", "2"}, 2, {"--parallel.tensor 2", "leave it at 1"}},
-      {2, {"--pp", "2"}, 2, {"--parallel.pipeline 2"}},
-      {2, {"--ep", "2"}, 2, {"--parallel.expert 2"}},
       {2, {"--device", "cuda"}, 2, {"--device cuda", "no CUDA", "use --device cpu or auto"}},
       {2, {"--comm", "nccl"}, 2, {"--comm nccl", "use --comm mpi or auto"}},
       {3, {"--repro.slices", "3"}, 2, {"3 slices", "8 attention heads", "4 key/value heads", "1, 2, 4"}},
@@ -133,6 +128,39 @@ TEST_F(Errors, OfBatchesAndRanks) {
   });
   expect_refused({{0, {"--balance.device_groups", "3"}, 2, {"--balance.device_groups 3", "8 experts", "1, 2, 4, 8"}}},
                  "moe");
+}
+
+TEST_F(Errors, OfDegreesOfParallelism) {
+  expect_refused({
+      {3, {"--tp", "2"}, 2, {"--parallel.tensor 2 --parallel.pipeline 1 cannot be run on 3 ranks", "1 x 1 x 3"}},
+      {3, {"--dp", "2"}, 2, {"--parallel.data 2 cannot be run on 3 ranks", "is not the number of ranks", "1 x 1 x 3"}},
+      {4, {"--tp", "2", "--pp", "2", "--dp", "2"}, 2, {"cannot be run on 4 ranks", "2 x 2 x 1", "2 x 1 x 2"}},
+      {3, {"--tp", "3"}, 2, {"--parallel.tensor 3 does not divide the 4 slices", "--repro.slices"}},
+      {3, {"--repro.lanes", "2"}, 2, {"3 data-parallel ranks cannot share 2 lanes", "--repro.lanes"}},
+      {2, {"--ep", "2"}, 2, {"--parallel.expert 2 cannot be used", "the model has no experts"}},
+      {3, {"--pp", "3"}, 2, {"--parallel.pipeline 3 is too much", "2 layers cannot fill 3 stages"}},
+      {2, {"--pp", "2", "--parallel.schedule", "dualpipev"}, 2, {"2 layers cannot fill 2 stages of 2 virtual stages"}},
+      {0, {"--parallel.schedule", "interleave"}, 2, {"must be one of", "did you mean 'interleaved'?"}},
+      {0, {"--parallel.virtual_stages", "2"}, 2, {"schedule 1f1b cannot give a stage 2 chunks", "interleaved"}},
+      {0,
+       {"--parallel.schedule", "dualpipev", "--parallel.virtual_stages", "1"},
+       2,
+       {"schedule dualpipev cannot give a stage 1 chunks", "use 2"}},
+      {2, {"--pp", "2", "--parallel.layers", "2"}, 2, {"cut of layers '2' has 1 chunks", "give 2 numbers"}},
+      {2, {"--pp", "2", "--parallel.layers", "1,x"}, 2, {"'1,x' is not a cut of layers", "'x' is not a number"}},
+      {2, {"--pp", "2", "--parallel.layers", "2,0"}, 2, {"'2,0' leaves a chunk without layers", "from 1 up"}},
+      {2, {"--pp", "2", "--parallel.layers", "1,2"}, 2, {"'1,2' has 3 layers", "the model has 2", "add up to 2"}},
+      {0, {"--debug.random_delays_ms", "-1"}, 2, {"--debug.random_delays_ms", "at least 0"}},
+  });
+  expect_refused(
+      {{3, {"--ep", "2"}, 2, {"--parallel.expert 2 does not divide the 3 data-parallel ranks", "use one of 1"}},
+       {3, {"--ep", "3"}, 2, {"--parallel.expert 3 does not divide the 8 experts", "use one of 1"}}},
+      "moe");
+  model("few-experts", "moe",
+        {R"("n_routed_experts": 8)", R"("n_routed_experts": 2)", R"("n_group": 4)", R"("n_group": 1)",
+         R"("topk_group": 2)", R"("topk_group": 1)"});
+  expect_refused({{4, {"--tp", "2", "--ep", "2"}, 2, {"shares 2 experts out among 4 ranks", "each needs one"}}},
+                 "few-experts");
 }
 
 TEST_F(Errors, OfTheModelsConfig) {
@@ -180,7 +208,7 @@ TEST_F(Errors, OfMemory) {
   model("giant", "llama",
         {R"("hidden_size": 32)", R"("hidden_size": 65536)", R"("intermediate_size": 72)",
          R"("intermediate_size": 65536)", R"("num_hidden_layers": 2)", R"("num_hidden_layers": 4000)"});
-  expect_refused({{2, {}, 1, {"cannot allocate", "'matrices'", "out of memory", "--dry-run"}}}, "giant");
+  expect_refused({{2, {}, 1, {"cannot allocate", "matrices'", "out of memory", "--dry-run"}}}, "giant");
 }
 
 TEST_F(Errors, OfTheCorpus) {

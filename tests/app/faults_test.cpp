@@ -273,5 +273,23 @@ TEST_F(Faults, ANumberThatIsNoneStopsTheRunAndIsNamed) {
   }
 }
 
+/// Of all that is not finite, every layout names the same first.
+TEST_F(Faults, AnActivationThatIsNoneIsNamedTheSameOnEveryLayout) {
+  std::string message;
+  for (Words const& layout :
+       {Words{"1"}, Words{"3"}, Words{"4", "--tp", "2", "--pp", "2"},
+        Words{"6", "--dp", "3", "--pp", "2", "--parallel.layers", "1,7"}, Words{"4", "--dp", "4", "--ep", "4"}}) {
+    SCOPED_TRACE(testing::PrintToString(layout));
+    Words wild(layout.begin() + 1, layout.end());
+    wild.insert(wild.end(), {"--model.init_std", "1e18"});
+    auto const result =
+        run(mpirun(std::stoi(layout.front()), world_->train("deep-moe", "huge-" + layout.front(), wild)));
+    expect_one_error(result, 1, {"step 1: NaN or infinity in layer 0: output", "lane 0, sample 1"});
+    if (message.empty()) message = result.err;
+    EXPECT_EQ(result.err, message);
+    fs::remove_all(*world_ / ("huge-" + layout.front()));
+  }
+}
+
 }  // namespace
 }  // namespace isotrain::test

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace isotrain::test {
 /// Pseudo-English of about `bytes` bytes: paragraphs of made-up words, the same every time.
 std::string made_up_text(std::size_t bytes, unsigned seed = 1);
 
-/// A folder with a corpus of made-up text ("corpus") and the configs llama.json and moe.json, all tiny.
+/// A folder with a corpus of made-up text ("corpus") and configs, all tiny: llama.json and moe.json (DeepSeek-V3) of 2
+/// and 3 layers; deep-llama.json, deep-moe.json, tied.json (Llama with tied embeddings) and v2-lite.json of 8.
 class TinyWorld {
  public:
   TinyWorld();
@@ -28,6 +30,10 @@ class TinyWorld {
     std::int64_t step;
     double loss;
     std::string fingerprint;
+    double gradient_norm;
+    double balance_loss;                // 0 for dense models
+    std::vector<double> max_violation;  // of the expert loads of each layer
+    std::optional<double> validation_loss = {};
     bool operator==(Step const&) const = default;
   };
   /// What metrics.jsonl of the run folder `name` says.

@@ -62,7 +62,9 @@ TEST_F(Inspect, ACheckpointIsDescribedAndVerified) {
     EXPECT_CONTAINS(text, "fingerprint " + to_hex(0xffffffffffffffffu - 12));
     EXPECT_CONTAINS(text, "lane positions  1, 2, 3, 4, 5, 6, 7, -8\n");
     EXPECT_CONTAINS(text, "adam_m 16384, adam_v 16384, master 16384\n");
-    EXPECT_CONTAINS(text, "a.weight  float32                0  [2, 3]\n");
+    EXPECT_CONTAINS(text, "tensor    dtype     pieces          offset  shape\n");
+    EXPECT_CONTAINS(text, "a.weight  float32        4               0  [2, 3]\n");
+    EXPECT_CONTAINS(text, "b.weight  float32        1            4096  [4096]\n");
     EXPECT_EQ(text.find("verified:") != std::string::npos, !flags.empty());
     EXPECT_CONTAINS(text, "error: no error");
   }

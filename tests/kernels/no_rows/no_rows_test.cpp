@@ -89,8 +89,7 @@ TYPED_TEST(NoRowsTest, NormsActivationsAndEmbedding) {
     rmsnorm_forward<T>(at, none<T>(d), {}, none<T const>(d), gain, 1e-5F);
     rmsnorm_apply<T>(at, none<T>(d), {}, none<T const>(d), gain);
     rmsnorm_backward_input<T>(at, none<T>(d), none<T const>(d), none<T const>(d), {}, gain, Accumulate::yes);
-    rmsnorm_backward_gain<T>(at, dgain, none<T const>(d), none<T const>(d), {}, 8, 4);
-    rmsnorm_backward_gain_chain<T>(at, dgain, none<T const>(d), none<T const>(d), {});
+    rmsnorm_backward_gain<T>(at, dgain, none<T const>(d), none<T const>(d), {});
     swiglu_forward<T>(at, none<T>(d), none<T const>(d), none<T const>(d));
     swiglu_backward<T>(at, none<T>(d), none<T>(d), none<T const>(d), none<T const>(d), none<T const>(d));
     embedding_forward<T>(at, none<T>(d), {table.data(), experts, d}, {});

@@ -52,7 +52,7 @@ struct Inputs {
 
   Rmsnorm definition() const { return {to_doubles(gain), epsilon}; }
 
-  Outputs<T> run(Cpu const& at, std::int64_t padding = 0, std::int64_t sample_rows = 0, int slices = 1) const {
+  Outputs<T> run(Cpu const& at, std::int64_t padding = 0) const {
     auto const [rows, cols] = shape;
     Padded<T> px(rows, cols, padding, x), pdy(rows, cols, padding + 1, dy), y(rows, cols, padding),
         again(rows, cols, 3);
@@ -62,7 +62,7 @@ struct Inputs {
     rmsnorm_apply<T>(at, again.view(), rstd, px.view(), gain);
     rmsnorm_backward_input<T>(at, dx.view(), pdy.view(), px.view(), rstd, gain);
     rmsnorm_backward_input<T>(at, dx_added.view(), pdy.view(), px.view(), rstd, gain, Accumulate::yes);
-    rmsnorm_backward_gain<T>(at, dgain, pdy.view(), px.view(), rstd, sample_rows ? sample_rows : rows, slices);
+    rmsnorm_backward_gain<T>(at, dgain, pdy.view(), px.view(), rstd);
     for (auto* m : {&y, &again, &dx, &dx_added}) EXPECT_TRUE(m->padding_is_untouched());
     return {y.values(), again.values(), dx.values(), dx_added.values(), rstd, dgain};
   }
@@ -153,57 +153,7 @@ TYPED_TEST(RmsnormTest, RowsDoNotDependOnTheCutIntoCalls) {
   EXPECT_TRUE(same_bits(cut.dx, std::vector(whole.dx.begin() + 3 * 77, whole.dx.begin() + 8 * 77)));
 }
 
-/// Plain fp32 form of the stated order of sums.
-template <class T>
-std::vector<float> gain_gradient(Inputs<T> const& in, std::vector<float> const& rstd, std::int64_t sample_rows,
-                                 int slices) {
-  std::vector<float> dgain(in.shape.cols, 0.5F);
-  std::int64_t const run = (sample_rows + slices - 1) / slices;
-  for (std::int64_t j = 0; j < in.shape.cols; ++j) {
-    for (std::int64_t sample = 0; sample < in.shape.rows; sample += sample_rows) {
-      std::vector<float> sums;
-      for (std::int64_t first = 0; first < sample_rows; first += run) {
-        float sum = 0;
-        for (std::int64_t row = first; row < std::min(first + run, sample_rows); ++row) {
-          std::int64_t const i = (sample + row) * in.shape.cols + j;
-          sum = std::fma(to_float(in.dy[i]), to_float(in.x[i]) * rstd[sample + row], sum);
-        }
-        sums.push_back(sum);
-      }
-      for (std::size_t distance = 1; distance < sums.size(); distance *= 2) {
-        for (std::size_t i = 0; i + distance < sums.size(); i += 2 * distance) sums[i] = sums[i] + sums[i + distance];
-      }
-      dgain[j] = dgain[j] + sums[0];
-    }
-  }
-  return dgain;
-}
-
-TYPED_TEST(RmsnormTest, GainGradientIsSummedInTheStatedOrder) {
-  Inputs<TypeParam> const in({24, 145});
-  auto const [rows, cols] = in.shape;
-  for (int const samples : {1, 2, 8, 24}) {
-    for (int const slices : {1, 2, 3, 4, 5, 7, 16, 64}) {
-      auto const out = in.run(Cpu(2), 0, rows / samples, slices);
-      EXPECT_TRUE(same_bits(out.dgain, gain_gradient(in, out.rstd, rows / samples, slices)))
-          << samples << " " << slices;
-    }
-  }
-  EXPECT_FALSE(same_bits(in.run(Cpu(1), 0, 24, 1).dgain, in.run(Cpu(1), 0, 24, 4).dgain));
-}
-
-TYPED_TEST(RmsnormTest, GainGradientDoesNotDependOnTheMicroBatch) {
-  Inputs<TypeParam> const in({24, 50});
-  auto const whole = in.run(Cpu(1), 0, 6, 3);
-  std::vector<float> dgain(50, 0.5F);
-  for (std::int64_t sample = 0; sample < 4; ++sample) {
-    Matrix<TypeParam const> const dy(in.dy.data() + sample * 300, 6, 50), x(in.x.data() + sample * 300, 6, 50);
-    rmsnorm_backward_gain<TypeParam>(Cpu(1), dgain, dy, x, std::span(whole.rstd).subspan(sample * 6, 6), 6, 3);
-  }
-  EXPECT_TRUE(same_bits(dgain, whole.dgain));
-}
-
-TYPED_TEST(RmsnormTest, GainChainGoesOverTheTokensInOrder) {
+TYPED_TEST(RmsnormTest, GainGradientIsOneChainOverTheTokens) {
   using T = TypeParam;
   for (std::int64_t const cols : {1, 16, 37, 145, 300}) {
     Inputs<T> const in({24, cols});
@@ -224,8 +174,8 @@ TYPED_TEST(RmsnormTest, GainChainGoesOverTheTokensInOrder) {
         auto dgain = start;
         for (std::int64_t n = 0; n < 24; n += step) {
           std::int64_t const rows = std::min<std::int64_t>(step, 24 - n);
-          rmsnorm_backward_gain_chain<T>(at, dgain, dy.view().slice_rows(n, rows), x.view().slice_rows(n, rows),
-                                         std::span(rstd).subspan(n, rows));
+          rmsnorm_backward_gain<T>(at, dgain, dy.view().slice_rows(n, rows), x.view().slice_rows(n, rows),
+                                   std::span(rstd).subspan(n, rows));
         }
         EXPECT_TRUE(same_bits(dgain, expected)) << cols << " " << step;
       }
@@ -248,8 +198,7 @@ TYPED_TEST(RmsnormTest, NothingAndNotANumber) {
   std::vector<float> gain(4, 1.0F), rstd, dgain(4, 0.25F);
   Matrix<T> const none(nullptr, 0, 4);
   rmsnorm_forward<T>(Cpu(1), none, rstd, none, gain, epsilon);
-  rmsnorm_backward_gain<T>(Cpu(1), dgain, none, none, rstd, 1, 1);
-  rmsnorm_backward_gain_chain<T>(Cpu(1), dgain, none, none, rstd);
+  rmsnorm_backward_gain<T>(Cpu(1), dgain, none, none, rstd);
   EXPECT_TRUE(same_bits(dgain, std::vector<float>(4, 0.25F)));
 
   std::vector<T> x(8, from_float<T>(1.0F)), y(8);
@@ -270,10 +219,8 @@ TYPED_TEST(RmsnormTest, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(rmsnorm_forward<T>(Cpu(1), m, two, m, two, epsilon), std::logic_error);
   EXPECT_THROW(rmsnorm_forward<T>(Cpu(1), m, two, Matrix<T>(data.data(), 2, 4, 1, 2), four, epsilon), std::logic_error);
   EXPECT_THROW(rmsnorm_backward_input<T>(Cpu(1), m, wide, m, two, four), std::logic_error);
-  EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), four, m, m, two, 3, 1), std::logic_error);
-  EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), four, m, m, two, 2, 0), std::logic_error);
-  EXPECT_THROW(rmsnorm_backward_gain_chain<T>(Cpu(1), two, m, m, two), std::logic_error);
-  EXPECT_THROW(rmsnorm_backward_gain_chain<T>(Cpu(1), four, m, wide, two), std::logic_error);
+  EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), two, m, m, two), std::logic_error);
+  EXPECT_THROW(rmsnorm_backward_gain<T>(Cpu(1), four, m, wide, two), std::logic_error);
 }
 
 }  // namespace

@@ -169,6 +169,30 @@ TEST(Messages, NoticeAShorterMessage) {
   EXPECT_THROW(messages.wait(), std::logic_error);
 }
 
+TEST(Messages, AreTestedWithoutWaiting) {
+  Communicator const comm = Communicator::duplicate(MPI_COMM_WORLD);
+  int const right = (comm.rank() + 1) % comm.size(), left = (comm.rank() + comm.size() - 1) % comm.size();
+  std::vector<int> sent(1000, comm.rank()), received(1000, -1);
+  Messages messages(comm);
+  EXPECT_TRUE(messages.test()) << "there is none";
+  messages.receive(std::span(received), left);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(messages.test()) << "nobody has sent";
+  comm.barrier();
+  messages.send(std::span(sent), right);
+  while (!messages.test()) continue;
+  EXPECT_EQ(received, std::vector<int>(1000, left));
+  EXPECT_TRUE(messages.test());
+}
+
+TEST(Messages, TestingNoticesAShorterMessage) {
+  Communicator const comm = Communicator::duplicate(MPI_COMM_WORLD);
+  std::vector<int> longer(4), shorter(2);
+  Messages messages(comm);
+  messages.receive(std::span(longer), comm.rank());
+  messages.send(std::span(shorter), comm.rank());
+  EXPECT_THROW(while (!messages.test()) continue, std::logic_error);
+}
+
 TEST(Messages, MayBeGivenUp) {
   Communicator const comm = Communicator::duplicate(MPI_COMM_WORLD);
   std::vector<int> data(4);

@@ -142,7 +142,7 @@ TEST_F(Verifying, ForeignHdf5File) {
     auto const other = hdf5::create(file(5));
     hdf5::write_text(other.get(), "hello", "world");
   }
-  EXPECT_CONTAINS(agreed_message(), "shard-00005.h5' has no attribute 'format_version'");
+  EXPECT_CONTAINS(agreed_message(), "shard-00005.h5' has no attribute 'tokenizer_hash'");
 }
 
 TEST_F(Verifying, ShardOfAnotherCorpus) {

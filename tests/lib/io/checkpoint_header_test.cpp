@@ -53,7 +53,9 @@ TEST_F(Header, MayBeNearlyEmptyOrLarge) {
   large.config_json.assign(300000, ' ');
   large.settings_ini.assign(100000, '#');
   large.tokenizer.assign(3000000, 7);
-  for (std::uint64_t i = 0; i < 3000; ++i) large.index.push_back({std::to_string(i), {1}, "float32", i, 1});
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    large.index.push_back({std::to_string(i), {1}, "float32", {{6 + i, 0, 0, 1, 1}}});
+  }
   for (int i = 0; i < 100; ++i) large.state[std::to_string(i)].assign(256, 0.5f);
   EXPECT_EQ(read(write(large)), large);
 }
@@ -77,15 +79,54 @@ TEST_F(Header, OfAForeignFileIsRefused) {
   EXPECT_CONTAINS(message_of([&] { read(path); }), "x.h5' is not a checkpoint");
 }
 
-TEST_F(Header, OfANewerFormatIsRefused) {
-  auto const path = write(sample());
-  {
-    auto const file = hdf5::open_read_write(path);
-    H5Adelete(file.get(), "format_version");
-    hdf5::write_attribute(file.get(), "format_version", checkpoint_format_version + 1);
-  }
-  EXPECT_CONTAINS(message_of([&] { read(path); }),
-                  "x.h5' has checkpoint format 2 (this program reads formats up to 1); use a newer");
+TEST_F(Header, OfAnotherFormatIsRefused) {
+  auto const read_as = [&](std::uint64_t version) {
+    auto const path = write(sample());
+    {
+      auto const file = hdf5::open_read_write(path);
+      H5Adelete(file.get(), "format_version");
+      hdf5::write_attribute(file.get(), "format_version", version);
+    }
+    return message_of([&] { read(path); });
+  };
+  EXPECT_EQ(read_as(2), "no error");
+  EXPECT_CONTAINS(read_as(1),
+                  "x.h5' has checkpoint format 1, this program reads format 2 (an earlier version wrote it, with the "
+                  "weights in another order); read it with that version, or train again");
+  EXPECT_CONTAINS(read_as(3),
+                  "x.h5' has checkpoint format 3, this program reads format 2 (a later version wrote it); use a newer");
+}
+
+TEST_F(Header, WithAnIndexThatCannotBeIsRefused) {
+  auto const edit = [&](auto const& change) {
+    auto const path = write(sample());
+    auto index = sample().index;
+    change(index);
+    {
+      auto const file = hdf5::open_read_write(path);
+      H5Ldelete(file.get(), "index.json", H5P_DEFAULT);
+      hdf5::write_text(file.get(), "index.json", index_to_json(index));
+    }
+    return message_of([&] { read(path); });
+  };
+  EXPECT_EQ(edit([](CheckpointIndex&) {}), "no error");
+  EXPECT_CONTAINS(
+      edit([](CheckpointIndex& index) { index[1].pieces[0].offset = 4097; }),
+      "x.h5' is damaged (a piece of tensor 'b.weight' at offset 4097 lies outside the flat datasets of 8192 "
+      "elements); use another");
+  EXPECT_CONTAINS(edit([](CheckpointIndex& index) { index[0].pieces[1].first_column = 2; }),
+                  "x.h5' is damaged (the pieces of tensor 'a.weight' do not cover it, each element once)");
+  EXPECT_CONTAINS(edit([](CheckpointIndex& index) { index[0].pieces[1].offset = 3; }),
+                  "x.h5' is damaged (pieces of tensors 'a.weight' and 'a.weight' overlap in the flat datasets)");
+  // Good in itself, but not what was written.
+  EXPECT_CONTAINS(edit([](CheckpointIndex& index) { index[0].pieces[1].offset = 6; }), "is damaged (its digest is");
+
+  auto outside = sample();
+  outside.index[1].pieces[0].offset = 4097;
+  EXPECT_THROW(write(outside), std::logic_error);
+  auto without_weights = sample();
+  without_weights.flat.erase("master");
+  EXPECT_THROW(write(without_weights), std::logic_error);
 }
 
 TEST_F(Header, WithAnEditedFieldIsRefused) {
@@ -111,7 +152,7 @@ TEST_F(Header, WithAnEditedFieldIsRefused) {
                   "is damaged (its digest is");
   EXPECT_CONTAINS(edit([](hid_t file) {
                     H5Ldelete(file, "index.json", H5P_DEFAULT);
-                    hdf5::write_text(file, "index.json", "[{\"name\": 3}]");
+                    hdf5::write_text(file, "index.json", "[{\"name\": \"a\", \"shape\": [1], \"dtype\": \"float32\"}]");
                   }),
                   "index of '");
   EXPECT_CONTAINS(edit([](hid_t file) {

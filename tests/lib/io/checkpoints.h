@@ -77,8 +77,11 @@ inline CheckpointHeader sample_header(std::uint64_t step, std::uint64_t total) {
   h.lane_positions = {1, 2, 3, 4, 5, 6, 7, -8};
   h.tokenizer = {0, 255, 1, 0, 7};
   h.state = {{"layers.1.bias", {0.5f, -0.25f}}, {"layers.2.bias", {}}};
-  if (total >= 6) h.index = {{"a.weight", {2, 3}, "float32", 0, 6}};
-  if (total >= 8192) h.index.push_back({"b.weight", {4096}, "float32", 4096, 4096});
+  // Cut into columns; the last slice is empty.
+  if (total >= 6) {
+    h.index = {{"a.weight", {2, 3}, "float32", {{0, 0, 0, 2, 1}, {2, 0, 1, 2, 1}, {4, 0, 2, 2, 1}, {6, 0, 3, 2, 0}}}};
+  }
+  if (total >= 8192) h.index.push_back({"b.weight", {4096}, "float32", {{4096, 0, 0, 4096, 1}}});
   return h;
 }
 

@@ -39,8 +39,9 @@ class Bits : public testing::Test {
     return options;
   }
   static TinyData data(ModelConfig const& config) { return {config, samples, sequence}; }
-  static void expect_same(Variant const& variant, StepResult const& a, StepResult const& b, std::string const& what) {
-    EXPECT_EQ(difference(a, b, ParameterTable(model_parameters(tiny_config(variant.json)))), "")
+  static void expect_same(Variant const& variant, StepResult const& a, StepResult const& b, std::string const& what,
+                          int slices = 1) {
+    EXPECT_EQ(difference(a, b, ParameterTable(model_parameters(tiny_config(variant.json)), slices)), "")
         << variant.name << ", " << what;
   }
 };
@@ -112,12 +113,11 @@ TYPED_TEST(Bits, OfSlicesAreTheirOwn) {
     auto const whole = this->step(variant, options);
     options.slices = 2;
     auto const sliced = this->step(variant, options);
-    ParameterTable const table(model_parameters(tiny_config(variant.json)));
-    EXPECT_NE(difference(whole, sliced, table), "") << variant.name;
+    EXPECT_NE(whole.losses, sliced.losses) << variant.name;
     options.micro_batch = 4;
     options.recompute = Recompute::selective;
     this->expect_same(variant, sliced, this->step(variant, options, Cpu(2)),
-                      "2 slices, micro-batch 4, 2 threads, selective");
+                      "2 slices, micro-batch 4, 2 threads, selective", 2);
   }
 }
 
@@ -156,7 +156,7 @@ TYPED_TEST(Bits, OfEvaluationAreThoseOfTraining) {
     auto const data = this->data(config);
     auto const trained = run_step(tiny, data, samples, 4);
     std::vector<double> losses(samples);
-    tiny.model.evaluate(data.batch(0, samples), losses);
+    evaluate(tiny, data.batch(0, samples), losses);
     EXPECT_EQ(losses, trained.losses) << variant.name;
     std::vector<std::int64_t> const loads(tiny.model.expert_loads().begin(), tiny.model.expert_loads().end());
     EXPECT_EQ(loads, trained.loads) << "evaluation counted experts";

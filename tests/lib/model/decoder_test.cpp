@@ -40,7 +40,7 @@ TYPED_TEST(Decoding, GivesTheBitsOfTheWholeForwardPass) {
       TinyModel<TypeParam> tiny(config, options);
       TinyData const data(config, 1, sequence);
       double expected = 0;
-      tiny.model.evaluate(data.batch(0, 1), {&expected, 1});
+      evaluate(tiny, data.batch(0, 1), {&expected, 1});
       Decoder<Cpu, TypeParam> decoder(Cpu(), config, {sequence, slices}, tiny.table, tiny.weights(),
                                       tiny.model.router_biases());
       EXPECT_EQ(loss_of_steps(decoder, data.batch(0, 1), slices), expected) << variant.name;

@@ -18,8 +18,8 @@ class Gradient : public testing::TestWithParam<Variant> {
         tiny(config, options),
         data(config, samples, sequence) {
     for (auto const& p : tiny.table.all()) {
-      auto const begin = tiny.flat.begin() + p.offset;
-      reference_weights.tensor[p.name] = {begin, begin + p.size()};
+      auto const tensor = tensor_of<float>(tiny.table, p, tiny.flat);
+      reference_weights.tensor[p.name] = {tensor.begin(), tensor.end()};
     }
     for (float& bias : tiny.model.router_biases()) bias += GetParam().bias;
     auto bias = tiny.model.router_biases().begin();
@@ -68,15 +68,13 @@ TEST_P(Gradient, LossesMatchTheDefinition) {
 // direction. The gradient's error behaves like its own size times the roundings passed on the way there and back (about
 // 80 a layer); the product with a random direction of unit variance then has that size, times at most 4 sigma.
 TEST_P(Gradient, MatchesFiniteDifferencesOfTheDefinition) {
-  auto const gradients = run_step(tiny, data, samples, samples).gradients;
+  auto const flat = run_step(tiny, data, samples, samples).gradients;
   for (auto const& p : tiny.table.all()) {
+    auto const gradients = tensor_of<float>(tiny.table, p, flat);
     auto& weights = reference_weights.tensor[p.name];
     auto const original = weights;
     double norm = 0;
-    for (std::int64_t i = 0; i < p.size(); ++i) {
-      double const g = static_cast<double>(gradients[static_cast<std::size_t>(p.offset + i)]);
-      norm += g * g;
-    }
+    for (float const g : gradients) norm += static_cast<double>(g) * static_cast<double>(g);
     norm = std::sqrt(norm);
     for (std::uint64_t direction = 0; direction < 2; ++direction) {
       Random const random(direction, p.name);
@@ -90,7 +88,7 @@ TEST_P(Gradient, MatchesFiniteDifferencesOfTheDefinition) {
       }
       weights = original;
       for (std::size_t i = 0; i < weights.size(); ++i) {
-        product += random.normal(i) * static_cast<double>(gradients[static_cast<std::size_t>(p.offset) + i]);
+        product += random.normal(i) * static_cast<double>(gradients[i]);
       }
       EXPECT_NEAR(product, (values[0] - values[1]) / (2 * h), 4 * 80 * config.num_layers * epsilon * norm + 1e-9)
           << p.name << " with a gradient of norm " << norm;
@@ -104,14 +102,16 @@ TEST_P(Gradient, OfSlicesIsTheSameUpToRounding) {
   sliced_options.slices = 2;
   TinyModel<float> sliced(config, sliced_options);
   std::copy(tiny.model.router_biases().begin(), tiny.model.router_biases().end(), sliced.model.router_biases().begin());
-  auto const expected = run_step(tiny, data, samples, samples).gradients;
-  auto const actual = run_step(sliced, data, samples, samples).gradients;
+  auto const expected_flat = run_step(tiny, data, samples, samples).gradients;
+  auto const actual_flat = run_step(sliced, data, samples, samples).gradients;
   for (auto const& p : tiny.table.all()) {
+    auto const expected = tensor_of<float>(tiny.table, p, expected_flat);
+    auto const actual = tensor_of<float>(sliced.table, sliced.table.find(p.name), actual_flat);
     double norm = 0, error = 0;
-    for (std::int64_t i = p.offset; i < p.offset + p.size(); ++i) {
-      double const g = static_cast<double>(expected[static_cast<std::size_t>(i)]);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      double const g = static_cast<double>(expected[i]);
       norm += g * g;
-      error += std::pow(static_cast<double>(actual[static_cast<std::size_t>(i)]) - g, 2);
+      error += std::pow(static_cast<double>(actual[i]) - g, 2);
     }
     EXPECT_LE(std::sqrt(error), 80 * config.num_layers * epsilon * std::sqrt(norm)) << p.name;
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -63,12 +64,12 @@ TEST(NonFinite, NamesTheFirstLayerAndTensor) {
   auto const found = [&](auto harm) {
     TinyModel<float> tiny(config, tiny_options(config, sequence, 2));
     harm(tiny);
-    return tiny.model.find_non_finite(TinyData(config, 2, sequence).batch(0, 2));
+    return tiny.model.find_non_finite(0, TinyData(config, 2, sequence).batch(0, 2));
   };
   auto const weight = [](TinyModel<float>& tiny, std::string const& name) -> float& {
     auto const& p = tiny.table.find(name);
-    return p.segment == Segment::matrix ? tiny.matrices[static_cast<std::size_t>(p.offset)]
-                                        : tiny.flat[static_cast<std::size_t>(p.offset)];
+    auto const offset = static_cast<std::size_t>(tiny.table.pieces_of(p).front().offset);
+    return p.segment == Segment::matrix ? tiny.matrices[offset] : tiny.flat[offset];
   };
   EXPECT_EQ(found([](auto&) {}), std::nullopt);
   EXPECT_EQ(found([&](auto& tiny) { weight(tiny, "model.layers.1.mlp.experts.2.down_proj.weight") = NAN; }),
@@ -81,7 +82,8 @@ TEST(NonFinite, NamesTheFirstLayerAndTensor) {
   auto const overflow = [&](std::string const& name) {
     return found([&](auto& tiny) {
       auto const& p = tiny.table.find(name);
-      for (std::int64_t i = 0; i < p.size(); ++i) tiny.matrices[static_cast<std::size_t>(p.offset + i)] = 3e38F;
+      auto const offset = tiny.table.pieces_of(p).front().offset;
+      for (std::int64_t i = 0; i < p.size(); ++i) tiny.matrices[static_cast<std::size_t>(offset + i)] = 3e38F;
     });
   };
   EXPECT_TRUE(overflow("model.layers.1.self_attn.kv_b_proj.weight")->starts_with("layer 1: keys and values, element"));
@@ -109,15 +111,11 @@ TEST(Model, RefusesBatchesOfWrongSize) {
   TinyModel<float> tiny(config, tiny_options(config, sequence, 2));
   TinyData const data(config, 3, sequence);
   std::vector<double> losses(3);
-  EXPECT_THROW(tiny.model.evaluate(data.batch(0, 3), losses), std::logic_error) << "more than the micro-batch";
-  EXPECT_THROW(tiny.model.evaluate(data.batch(0, 2), losses), std::logic_error) << "a loss too many";
+  EXPECT_THROW(evaluate(tiny, data.batch(0, 3), losses), std::logic_error) << "more than the micro-batch";
+  EXPECT_THROW(evaluate(tiny, data.batch(0, 2), losses), std::logic_error) << "a loss too many";
   auto batch = data.batch(0, 2);
   batch.samples = 1;
-  EXPECT_THROW(tiny.model.evaluate(batch, std::span(losses).first(1)), std::logic_error) << "tokens of two samples";
-  std::vector<float> gradients(3);
-  EXPECT_THROW(tiny.model.forward_backward(data.batch(0, 1), gradients, {}, std::span(losses).first(1),
-                                           std::span(losses).first(1)),
-               std::logic_error);
+  EXPECT_THROW(evaluate(tiny, batch, std::span(losses).first(1)), std::logic_error) << "tokens of two samples";
 }
 
 TEST(Plan, RecomputationSavesMemory) {
@@ -128,15 +126,37 @@ TEST(Plan, RecomputationSavesMemory) {
     for (auto const recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       options.recompute = recompute;
       BufferPlan plan;
-      Model<Cpu, float>::plan(config, options, plan);
+      Model<Cpu, float>::plan(config, options, {}, plan);
       bytes.push_back(plan.total_bytes("activations"));
     }
     EXPECT_LT(bytes[1], bytes[0]) << variant.name;
     EXPECT_LT(bytes[2], bytes[1]) << variant.name;
-    std::size_t const inputs = static_cast<std::size_t>((config.num_layers + 1) * 64 * 4 * config.hidden_size) * 4;
+    // of each layer, the output, and the gradient of the stream
+    std::size_t const inputs = static_cast<std::size_t>((config.num_layers + 2) * 64 * 4 * config.hidden_size) * 4;
     std::size_t const between = static_cast<std::size_t>(64 * 4 * config.hidden_size) * 4;
     EXPECT_EQ(bytes[2], inputs + between) << variant.name << ": only what enters the layers";
   }
+}
+
+TEST(Plan, PartsBesideEachOtherShareScratch) {
+  auto const config = tiny_config(tiny_v3());
+  auto const options = tiny_options(config, 64, 4);
+  ModelPart const first{.layers = {0, 1}}, rest{.layers = {1, config.num_layers}};
+  BufferPlan alone, shared;
+  auto const a = Model<Cpu, float>::plan(config, options, first, alone);
+  auto const b = Model<Cpu, float>::plan(config, options, rest, alone);
+  auto const c = Model<Cpu, float>::plan(config, options, first, shared);
+  auto const d = Model<Cpu, float>::plan(config, options, rest, shared, &c);
+  std::int64_t saved = 0;
+  for (std::size_t i = 0; i < a.scratch.size(); ++i) {
+    EXPECT_EQ(c.scratch[i].index, d.scratch[i].index);
+    EXPECT_NE(a.scratch[i].index, b.scratch[i].index);
+    std::int64_t const larger = std::max(a.scratch[i].count, b.scratch[i].count);
+    EXPECT_EQ(static_cast<std::int64_t>(shared.entries()[c.scratch[i].index].bytes), larger);
+    saved += std::min(a.scratch[i].count, b.scratch[i].count);
+  }
+  EXPECT_GT(saved, 0);
+  EXPECT_EQ(shared.total_bytes() + static_cast<std::size_t>(saved), alone.total_bytes());
 }
 
 TEST(Plan, RefusesOptionsThatDoNotFit) {
@@ -144,7 +164,7 @@ TEST(Plan, RefusesOptionsThatDoNotFit) {
   auto options = tiny_options(config, 64, 1);
   options.slices = 3;
   BufferPlan plan;
-  EXPECT_THROW((Model<Cpu, float>::plan(config, options, plan)), UsageError);
+  EXPECT_THROW((Model<Cpu, float>::plan(config, options, {}, plan)), UsageError);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "tests/lib/model/published.h"
+#include "tests/lib/model/tiny.h"
 
 namespace isotrain::test {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 
 TEST(ParameterList, HasTheNamesAndShapesOfV3Checkpoints) {
-  ParameterTable const table(model_parameters(tiny_config(deepseek_v3())));
+  ParameterTable const table(model_parameters(tiny_config(deepseek_v3())), 8);
   EXPECT_EQ(table.all().size(), 45395u - 58u) << "all main tensors but the router biases, which are no parameters";
   auto const shape = [&](std::string const& name) { return table.find(name).shape; };
   EXPECT_EQ(shape("model.embed_tokens.weight"), (Shape{129280, 7168}));
@@ -41,7 +42,7 @@ TEST(ParameterList, HasTheNumberOfTensorsOfV2Checkpoints) {
 }
 
 TEST(ParameterList, SaysHowEachIsTreated) {
-  ParameterTable const table(model_parameters(tiny_config(tiny_v3())));
+  ParameterTable const table(model_parameters(tiny_config(tiny_v3())), 2);
   auto const& matrix = table.find("model.layers.0.self_attn.o_proj.weight");
   EXPECT_EQ(matrix.segment, Segment::matrix);
   EXPECT_EQ(matrix.initial, Initial::normal);
@@ -66,13 +67,14 @@ TEST(ParameterList, OfTiedEmbeddingsHasNoOutputMatrix) {
 }
 
 TEST(Initialize, DependsOnNameAndElementOnly) {
-  ParameterTable const table(model_parameters(tiny_config(tiny_v3())));
+  ParameterTable const table(model_parameters(tiny_config(tiny_v3())), 2);
   std::vector<float> whole(static_cast<std::size_t>(table.flat_size()), NAN);
   initialize(table, whole, {0, table.flat_size()}, 7, 0.02);
   for (int const ranks : {3, 5}) {
     std::vector<float> joined;
     for (int rank = 0; rank < ranks; ++rank) {
-      auto const range = flat_range(table, ranks, rank);
+      FlatRange const range{table.num_blocks() * rank / ranks * block_elements,
+                            table.num_blocks() * (rank + 1) / ranks * block_elements};
       std::vector<float> part(static_cast<std::size_t>(range.size()), NAN);
       initialize(table, part, range, 7, 0.02);
       joined.insert(joined.end(), part.begin(), part.end());
@@ -82,17 +84,25 @@ TEST(Initialize, DependsOnNameAndElementOnly) {
   std::vector<float> other(whole.size());
   initialize(table, other, {0, table.flat_size()}, 8, 0.02);
   EXPECT_NE(other, whole) << "another seed";
+
+  ParameterTable const cut(model_parameters(tiny_config(tiny_v3())), 4);
+  std::vector<float> in_slices(static_cast<std::size_t>(cut.flat_size()), NAN);
+  initialize(cut, in_slices, {0, cut.flat_size()}, 7, 0.02);
+  for (auto const& p : table.all()) {
+    EXPECT_EQ(tensor_of<float>(cut, cut.find(p.name), in_slices), tensor_of<float>(table, p, whole)) << p.name;
+  }
 }
 
 TEST(Initialize, GivesNormalNumbersOnesAndEmptyGaps) {
-  ParameterTable const table(model_parameters(tiny_config(with(tiny_llama(), {{"hidden_size", 64}}))));
+  ParameterTable const table(model_parameters(tiny_config(with(tiny_llama(), {{"hidden_size", 64}}))), 2);
   std::vector<float> flat(static_cast<std::size_t>(table.flat_size()), NAN);
   initialize(table, flat, {0, table.flat_size()}, 7, 0.02);
   double squares = 0;
   std::int64_t normal = 0, zeros = 0;
-  for (auto const& p : table.all()) {
-    for (std::int64_t i = 0; i < p.size(); ++i) {
-      float const value = flat[static_cast<std::size_t>(p.offset + i)];
+  for (auto const& piece : table.pieces()) {
+    auto const& p = table.parameter(piece);
+    for (std::int64_t i = 0; i < piece.size(); ++i) {
+      float const value = flat[static_cast<std::size_t>(piece.offset + i)];
       if (p.initial == Initial::ones) {
         ASSERT_EQ(value, 1.0F) << p.name;
       } else {

@@ -111,10 +111,11 @@ inline ModelConfig tiny_config(Json const& json) {
 inline std::vector<float> random_weights(ParameterTable const& table, std::uint64_t seed = 1, double stddev = 0.3) {
   std::vector<float> flat(static_cast<std::size_t>(table.flat_size()));
   initialize(table, flat, {0, table.flat_size()}, seed, stddev);
-  for (auto const& p : table.all()) {
+  for (auto const& piece : table.pieces()) {
+    auto const& p = table.parameter(piece);
     Random const random(seed, "gain " + p.name);
     for (std::int64_t i = 0; p.initial == Initial::ones && i < p.size(); ++i) {
-      flat[static_cast<std::size_t>(p.offset + i)] = 0.5F + random.uniform(static_cast<std::uint64_t>(i));
+      flat[static_cast<std::size_t>(piece.offset + i)] = 0.5F + random.uniform(static_cast<std::uint64_t>(i));
     }
   }
   return flat;
@@ -155,11 +156,102 @@ inline ModelOptions tiny_options(ModelConfig const& config, std::int64_t sequenc
   return options;
 }
 
-/// A model with all that it needs.
+/// The whole, row-major tensor of a parameter, from a flat space of the table.
+template <class U>
+std::vector<U> tensor_of(ParameterTable const& table, Parameter const& parameter, std::span<U const> flat) {
+  std::vector<U> tensor(static_cast<std::size_t>(parameter.size()));
+  for (auto const& piece : table.pieces_of(parameter)) {
+    for_each_run(parameter, piece, {0, table.flat_size()},
+                 [&](std::int64_t offset, std::int64_t element, std::int64_t count) {
+                   std::copy_n(flat.begin() + offset, count, tensor.begin() + element);
+                 });
+  }
+  return tensor;
+}
+
+/// Gradients of one lane, or for experts of the lanes of all sources, kept apart as a part of a model wants them, and
+/// their sum in the order of the contract.
+class TinyGradients {
+ public:
+  TinyGradients(Shard const& shard, ModelPart const& part, bool tied)
+      : shard_(shard),
+        tensor_(part.tensor),
+        flat_(static_cast<std::size_t>(shard.flat_size())),
+        slices_(static_cast<std::size_t>(shard.table().slices() / part.tensor_ranks()),
+                std::vector<float>(flat_.size() - replicated_begin())),
+        experts_(static_cast<std::size_t>(part.sources()),
+                 std::vector<float>(static_cast<std::size_t>(shard.region(Region::experts).size()))) {
+    for (auto& slice : slices_) slice_spans_.emplace_back(slice);
+    for (auto& source : experts_) expert_spans_.emplace_back(source);
+    if (tied) tied_.resize(static_cast<std::size_t>(shard.region(Region::sliced).end));
+  }
+  TinyGradients(TinyGradients const&) = delete;
+  TinyGradients& operator=(TinyGradients const&) = delete;
+
+  Gradients where() { return {flat_, expert_spans_, tied_, slice_spans_}; }
+
+  /// Those of the part's shard, with the experts' of one source. Collective over the tensor group.
+  std::vector<float> sum(int source = 0) {
+    auto const own_experts = static_cast<std::ptrdiff_t>(shard_.region(Region::experts).begin);
+    std::ranges::copy(experts_[static_cast<std::size_t>(source)], flat_.begin() + own_experts);
+    auto slices = all_slices();
+    TreeCounter counter(static_cast<std::int64_t>(slices.size()));
+    for (std::size_t s = 0; s < slices.size(); ++s) {
+      for (auto const& due : counter.push({0, static_cast<std::int64_t>(s)})) {
+        add(slices[static_cast<std::size_t>(due.left)], slices[static_cast<std::size_t>(due.right)]);
+      }
+    }
+    std::ranges::copy(slices.front(), flat_.begin() + static_cast<std::ptrdiff_t>(replicated_begin()));
+    if (!tied_.empty()) {
+      auto const embedding = shard_["model.embed_tokens.weight"];
+      auto const begin = embedding.front().offset, end = embedding.back().end();
+      add(std::span(flat_).subspan(static_cast<std::size_t>(begin)),
+          std::span(tied_).first(static_cast<std::size_t>(end - begin)));
+      std::ranges::fill(tied_, 0.0F);
+    }
+    return flat_;
+  }
+
+ private:
+  static void add(std::span<float> to, std::span<float const> from) {
+    for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i];
+  }
+  std::size_t replicated_begin() const { return static_cast<std::size_t>(shard_.region(Region::replicated).begin); }
+  /// Also those of the other tensor ranks.
+  std::vector<std::vector<float>> all_slices() const {
+    if (tensor_ == nullptr) return slices_;
+    std::vector<std::vector<float>> all;
+    std::size_t const size = slices_.front().size();
+    std::vector<std::int64_t> const counts(static_cast<std::size_t>(tensor_->size()), static_cast<std::int64_t>(size));
+    std::vector<std::vector<float>> of_ranks;
+    for (auto const& slice : slices_) {
+      of_ranks.emplace_back(size * counts.size());
+      tensor_->all_gather(std::span(slice), std::span(of_ranks.back()), std::span<std::int64_t const>(counts));
+    }
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      for (auto const& gathered : of_ranks) {
+        auto const begin = gathered.begin() + static_cast<std::ptrdiff_t>(r * size);
+        all.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(size));
+      }
+    }
+    return all;
+  }
+
+  Shard const& shard_;
+  Communicator const* tensor_;
+  std::vector<float> flat_;
+  std::vector<std::vector<float>> slices_;   // of own token slices
+  std::vector<std::vector<float>> experts_;  // of each source
+  std::vector<std::span<float>> slice_spans_, expert_spans_;
+  std::vector<float> tied_;
+};
+
+/// A model, or the part of it that a rank has, with all that it needs.
 template <class T>
 struct TinyModel {
   ModelConfig config;
   ParameterTable table;
+  Shard shard;
   std::vector<float> flat;
   std::vector<T> matrices;
   BufferPlan plan;
@@ -168,20 +260,31 @@ struct TinyModel {
   Model<Cpu, T> model;
 
   TinyModel(ModelConfig const& config, ModelOptions options, Cpu place = Cpu(), Fill fill = Fill::nan,
-            double stddev = 0.3)
+            double stddev = 0.3, ModelPart const& part = {})
       : config(config),
-        table(model_parameters(config)),
-        flat(random_weights(table, 1, stddev)),
-        matrices(static_cast<std::size_t>(table.matrix_size())),
-        layout(Model<Cpu, T>::plan(config, options, plan)),
+        table(model_parameters(config), options.slices),
+        shard(shard_of(table, config, part)),
+        flat(held(random_weights(table, 1, stddev))),
+        matrices(static_cast<std::size_t>(shard.matrix_size())),
+        layout(Model<Cpu, T>::plan(config, options, part, plan)),
         buffers(plan, fill),
-        model(place, config, options, table, layout, buffers, weights()) {
+        model(place, config, options, part, shard, layout, buffers, weights()) {
     for (std::size_t i = 0; i < matrices.size(); ++i) matrices[i] = from_float<T>(flat[i]);
     for (std::size_t i = 0; i < model.router_biases().size(); ++i) {
       model.router_biases()[i] = 0.2F * Random(3, "bias").uniform(i) - 0.1F;
     }
   }
-  Weights<T> weights() const { return {matrices.data(), flat.data() + table.matrix_size(), table.matrix_size()}; }
+  Weights<T> weights() const { return {matrices.data(), flat.data() + shard.matrix_size(), shard.matrix_size()}; }
+
+ private:
+  /// What the shard has of a flat space of the table.
+  std::vector<float> held(std::vector<float> const& whole) const {
+    std::vector<float> mine;
+    for (auto const& run : shard.global_runs({0, shard.flat_size()})) {
+      mine.insert(mine.end(), whole.begin() + run.begin, whole.begin() + run.end);
+    }
+    return mine;
+  }
 };
 
 /// What a step gives, and where two of them first differ.
@@ -191,24 +294,46 @@ struct StepResult {
   std::vector<std::int64_t> loads;
 };
 
+/// The passes of a step: `passes` micro-batches, those after the last sample without any.
+template <class T>
+void run_passes(TinyModel<T>& tiny, TinyData const& data, int samples, int micro_batch, int passes, LossScale scale,
+                TinyGradients& gradients, StepResult& result) {
+  auto const layers = tiny.config.num_moe_layers();
+  result.losses.assign(static_cast<std::size_t>(samples), 0);
+  result.balance_losses.assign(static_cast<std::size_t>(samples), 0);
+  for (int pass = 0; pass < passes; ++pass) {
+    int const first = std::min(samples, pass * micro_batch), count = std::min(micro_batch, samples - first);
+    auto const begin = static_cast<std::size_t>(first), size = static_cast<std::size_t>(count);
+    auto const batch = data.batch(first, count);
+    std::vector<double> balance(static_cast<std::size_t>(layers) * size);
+    tiny.model.forward(0, batch, true);
+    tiny.model.backward_input(0, batch, gradients.where(), scale, std::span(result.losses).subspan(begin, size),
+                              {balance.data(), layers, count});
+    tiny.model.backward_weight(0, batch, gradients.where());
+    for (std::size_t i = balance.size(); i-- > 0;) result.balance_losses[begin + i % size] += balance[i];
+  }
+  result.loads.assign(tiny.model.expert_loads().begin(), tiny.model.expert_loads().end());
+}
+
+/// What the sums over `samples` samples are multiplied by.
+inline LossScale scale_of(int samples, std::int64_t sequence) {
+  return {1.0F / static_cast<float>(samples * sequence), 1.0F / static_cast<float>(samples)};
+}
+
 template <class T>
 StepResult run_step(TinyModel<T>& tiny, TinyData const& data, int samples, int micro_batch) {
   StepResult result;
-  auto const total = static_cast<std::size_t>(samples);
-  result.gradients.assign(static_cast<std::size_t>(tiny.table.flat_size()), 0.0F);
-  result.losses.resize(total);
-  result.balance_losses.resize(total);
-  LossScale const scale{1.0F / static_cast<float>(samples * data.sequence), 1.0F / static_cast<float>(samples)};
-  for (int first = 0; first < samples; first += micro_batch) {
-    auto const begin = static_cast<std::size_t>(first);
-    int const count = std::min(micro_batch, samples - first);
-    tiny.model.forward_backward(data.batch(first, count), result.gradients, scale,
-                                std::span(result.losses).subspan(begin, static_cast<std::size_t>(count)),
-                                std::span(result.balance_losses).subspan(begin, static_cast<std::size_t>(count)));
-  }
-  tiny.model.finish_gradients(result.gradients);
-  result.loads.assign(tiny.model.expert_loads().begin(), tiny.model.expert_loads().end());
+  TinyGradients gradients(tiny.shard, ModelPart{}, tiny.config.tied_embeddings);
+  run_passes(tiny, data, samples, micro_batch, (samples + micro_batch - 1) / micro_batch,
+             scale_of(samples, data.sequence), gradients, result);
+  result.gradients = gradients.sum();
   return result;
+}
+
+template <class T>
+void evaluate(TinyModel<T>& tiny, Batch const& batch, std::span<double> losses) {
+  tiny.model.forward(0, batch, false);
+  tiny.model.losses(0, batch, losses);
 }
 
 /// Empty if all bits are equal, else what differs first.
@@ -222,9 +347,10 @@ inline std::string difference(StepResult const& a, StepResult const& b, Paramete
   if (a.loads != b.loads) return "expert loads";
   for (std::size_t i = 0; i < a.gradients.size(); ++i) {
     if (std::memcmp(&a.gradients[i], &b.gradients[i], sizeof(float)) != 0) {
-      auto const& p = table.at(static_cast<std::int64_t>(i));
-      return "gradient of " + p.name + ", element " + std::to_string(static_cast<std::int64_t>(i) - p.offset) + ": " +
-             std::to_string(a.gradients[i]) + " and " + std::to_string(b.gradients[i]);
+      auto const& piece = table.at(static_cast<std::int64_t>(i));
+      return "gradient of " + table.parameter(piece).name + ", element " +
+             std::to_string(static_cast<std::int64_t>(i) - piece.offset) + " of slice " + std::to_string(piece.slice) +
+             ": " + std::to_string(a.gradients[i]) + " and " + std::to_string(b.gradients[i]);
     }
   }
   return {};

@@ -54,6 +54,14 @@ TEST(EverySchedule, NeedsRoomForItsMessages) {
   EXPECT_EQ(num_messages_under_way({ScheduleKind::interleaved, 4, 2, 3}), 1);
 }
 
+TEST(Interleaved, OneStageHoldsOneMicroBatch) {
+  for (int chunks = 1; chunks <= 4; ++chunks) {
+    auto const items = make_schedule({ScheduleKind::interleaved, 1, chunks, 5}, 0);
+    for (int chunk = 0; chunk < chunks; ++chunk) EXPECT_EQ(num_slots(items, chunk), 1) << chunk << " of " << chunks;
+  }
+  EXPECT_GT(num_slots(make_schedule({ScheduleKind::interleaved, 2, 2, 4}, 0), 0), 1);
+}
+
 /// A set of activations less, and something is overwritten: num_slots is not too careful.
 TEST(EverySchedule, NeedsAllItsSlots) {
   for (ScheduleSpec const& spec : all_specs()) {

@@ -134,11 +134,11 @@ TEST_F(CompareRuns, SettingsThatAreMissingAreNotCompared) {
 TEST_F(CompareRuns, OfAnotherNumericsClass) {
   Communicator const comm = Communicator::duplicate(MPI_COMM_WORLD);
   auto const checkpoint = [&](RunFolder const& run, std::uint64_t step, std::string const& name, std::uint64_t check) {
-    io::test::Sample sample(step, 4096, 0, 4096);
+    io::test::Sample sample(step, 4096, std::vector<FlatRange>{io::test::block_run(0, 1)});
     sample.header.numerics_class = name;
     sample.header.numerics_fingerprint = check;
     std::filesystem::create_directories(run.checkpoints());
-    io::write_checkpoint(comm, run.checkpoints(), sample.header, sample.spans);
+    io::write_checkpoint(comm, run.checkpoints(), sample.header, sample.flat);
   };
   auto const numerics = [&] {
     std::string const text = compare_runs(a_, b_).text;
