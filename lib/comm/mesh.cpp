@@ -42,6 +42,12 @@ Mesh::Mesh(Communicator const& world, Degrees const& degrees)
                          (at_.pipeline * degrees.expert + at_.expert) * degrees.tensor + at_.tensor, at_.expert_data)),
       stage_(group(world, "stage", at_.pipeline, at_.tensor * degrees.data + at_.data)) {}
 
+void Mesh::check_signatures() const {
+  for (Communicator const* group : {world_, &tensor_, &data_, &pipeline_, &expert_, &expert_data_, &stage_}) {
+    group->check_signature();
+  }
+}
+
 std::string mesh_table(Degrees const& degrees, std::span<std::string const> hosts) {
   constexpr int most_shown = 16;
   constexpr int first = 12;

@@ -36,6 +36,9 @@ class Mesh {
   /// Same stage: all tensor and data ranks. Rank: tensor * degrees.data + data.
   Communicator const& stage() const { return stage_; }
 
+  /// Collective. Communicator::check_signature of the world and of each group.
+  void check_signatures() const;
+
  private:
   Communicator const* world_;
   Degrees degrees_;

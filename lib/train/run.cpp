@@ -121,6 +121,7 @@ class Run {
         line.more.emplace_back("eval_loss", loss);
         if (root()) progress.line("step " + std::to_string(outcome.step) + "  validation loss " + std::to_string(loss));
       }
+      if (s.debug.check_collectives) rank_.mesh().check_signatures();
       if (s.debug.check_replicas > 0 && outcome.step % s.debug.check_replicas == 0) trainer_.check_replicas(host_);
       if (root()) {
         metrics->append(line);

@@ -365,5 +365,14 @@ TEST_F(Errors, ADryRunWritesNothing) {
   EXPECT_EQ(contents(), before);
 }
 
+TEST_F(Errors, ADryRunTellsTheLayout) {
+  auto const result = run(mpirun(4, world_->train("moe", "dry", {"--dry-run", "--tp", "2", "--pp", "2"})));
+  expect_success(result);
+  for (char const* const part : {"tensor 2 x pipeline 2 x data 1, expert 1", "rank  host", "stage", "parameters held",
+                                 "pipeline 1f1b", "bubble", "memory of rank 0", "gradients"}) {
+    EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
+  }
+}
+
 }  // namespace
 }  // namespace isotrain::test

@@ -77,6 +77,19 @@ TEST(Mesh, GroupsAreThoseOfTheirAxis) {
   }
 }
 
+TEST(Mesh, ComparesWhatItsGroupsDid) {
+  Communicator const world = Communicator::duplicate(MPI_COMM_WORLD);
+  Mesh const mesh(world, {.data = world.size()});
+  mesh.data().barrier();
+  EXPECT_NO_THROW(mesh.check_signatures());
+  if (world.size() == 1) return;
+  {
+    NamedOperations const name(world.rank() == 0 ? "losses" : "gradients");
+    mesh.stage().barrier();
+  }
+  EXPECT_THROW(mesh.check_signatures(), Error);
+}
+
 TEST(Mesh, GroupsDoNotMeet) {
   Communicator const world = Communicator::duplicate(MPI_COMM_WORLD);
   Mesh const mesh(world, {.data = world.size()});
