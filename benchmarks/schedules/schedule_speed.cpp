@@ -193,9 +193,7 @@ class Contestant {
     for (std::size_t c = 0; c < pipeline_.num_chunks(); ++c) {
       auto const& domains = rank_.chunks()[c].domains;
       for (std::size_t d = 0; d < domains.size(); ++d) {
-        gradients_[c].start(queue, at_, d,
-                            sum.subspan(static_cast<std::size_t>(rank_.state_begin(c, d)),
-                                        static_cast<std::size_t>(domains[d].own.size())));
+        gradients_[c].start(queue, at_, d, rank_.part_of(sum, c, d));
       }
     }
     queue.finish();

@@ -74,13 +74,10 @@ void Decoder<Place, T>::append(std::int32_t token) {
       .samples = 1, .sequence = 1, .own = 1, .positions = memory_->positions, .all_positions = memory_->all_positions};
   auto const& slot = memory_->slots.front();
   auto const row = [&](std::span<T> memory) { return Matrix<T>(memory.data(), 1, config_.hidden_size); };
-  std::int64_t first_row = 0;
-  for (auto const& part : embedding_.merged()) {
-    bool const here = token >= first_row && token < first_row + part.out;
-    std::int32_t const present = here ? static_cast<std::int32_t>(token - first_row) : kernels::absent_token;
+  for_each_vocabulary_part(embedding_, 0, [&](Linear<T> const& part, std::int64_t first_row) {
+    std::int32_t const present = row_of_token(token, first_row, part.out);
     kernels::embedding_forward<T>(place_, row(slot.inputs[0]), part.matrix(), std::span(&present, 1));
-    first_row += part.out;
-  }
+  });
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layers_[layer].attention->decode(pass, row(slot.middles[layer]), row(slot.inputs[layer]), cache(layer));
     layers_[layer].ffn->forward(pass, row(slot.inputs[layer + 1]), row(slot.middles[layer]));

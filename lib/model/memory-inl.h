@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/embedding.h"
 #include "kernels/rmsnorm.h"
 #include "lib/base/token_split.h"
 #include "lib/model/block.h"
@@ -132,6 +133,21 @@ void gain_gradient(Place const& at, TokenSplit const& split, Pass const& pass, G
                                       x.slice_rows(first, count),
                                       rstd.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
   });
+}
+
+/// Calls body(matrix, first row of the vocabulary) for what this rank has of it.
+template <class T, class Body>
+void for_each_vocabulary_part(Stack<T> const& embedding, std::int64_t first_row, Body body) {
+  for (auto const& part : embedding.merged()) {
+    body(part, first_row);
+    first_row += part.out;
+  }
+}
+
+/// The row of a token in the part [first_row, first_row + rows) of the vocabulary.
+inline std::int32_t row_of_token(std::int32_t token, std::int64_t first_row, std::int64_t rows) {
+  bool const here = token >= first_row && token < first_row + rows;
+  return here ? static_cast<std::int32_t>(token - first_row) : kernels::absent_token;
 }
 
 /// Finds the parameters of one layer by the short names of Hugging Face.

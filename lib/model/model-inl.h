@@ -111,20 +111,9 @@ template <class Place, class T>
 std::span<std::int32_t const> Model<Place, T>::tokens_of(Batch const& batch, std::int64_t first_row,
                                                          std::int64_t rows) const {
   auto const present = memory_->present_tokens.first(batch.tokens.size());
-  std::transform(batch.tokens.begin(), batch.tokens.end(), present.begin(), [&](std::int32_t token) {
-    bool const here = token >= first_row && token < first_row + rows;
-    return here ? static_cast<std::int32_t>(token - first_row) : kernels::absent_token;
-  });
+  std::transform(batch.tokens.begin(), batch.tokens.end(), present.begin(),
+                 [&](std::int32_t token) { return row_of_token(token, first_row, rows); });
   return present;
-}
-
-/// Calls body(matrix, first row of the vocabulary) for what this rank has of it.
-template <class T, class Body>
-void for_each_vocabulary_part(Stack<T> const& embedding, std::int64_t first_row, Body body) {
-  for (auto const& part : embedding.merged()) {
-    body(part, first_row);
-    first_row += part.out;
-  }
 }
 
 template <class Place, class T>

@@ -31,20 +31,32 @@ int ModelPipeline<T>::slot(std::size_t chunk, int micro_batch) const {
 }
 
 template <class T>
+std::int64_t ModelPipeline<T>::passes_of_turn(Samples const& samples) const {
+  return samples.lane_samples / rank_.train().model.micro_batch;
+}
+
+/// Samples [first, first + count) of this rank's; without tokens where it does not read.
+template <class T>
+Batch ModelPipeline<T>::batch_of(Samples const& samples, std::int64_t first, int count) const {
+  std::int64_t const sequence = rank_.train().model.sequence;
+  Batch batch;
+  batch.samples = count;
+  if (samples.tokens.empty()) return batch;
+  auto const begin = static_cast<std::size_t>(first * sequence), rows = static_cast<std::size_t>(count * sequence);
+  batch.tokens = samples.tokens.subspan(begin, rows);
+  batch.targets = samples.targets.subspan(begin, rows);
+  return batch;
+}
+
+template <class T>
 typename ModelPipeline<T>::MicroBatch ModelPipeline<T>::micro_batch(Samples const& samples, int number) const {
-  auto const& options = rank_.train().model;
-  std::int64_t const per_turn = samples.lane_samples / options.micro_batch;
+  int const size = rank_.train().model.micro_batch;
+  std::int64_t const per_turn = passes_of_turn(samples);
   MicroBatch result;
   result.turn = number / per_turn;
   if (result.turn >= rank_.lanes().own().size()) return result;
-  result.first = result.turn * samples.lane_samples + number % per_turn * options.micro_batch;
-  auto const begin = static_cast<std::size_t>(result.first * options.sequence);
-  auto const rows = static_cast<std::size_t>(options.micro_batch * options.sequence);
-  result.batch.samples = options.micro_batch;
-  if (!samples.tokens.empty()) {
-    result.batch.tokens = samples.tokens.subspan(begin, rows);
-    result.batch.targets = samples.targets.subspan(begin, rows);
-  }
+  result.first = result.turn * samples.lane_samples + number % per_turn * size;
+  result.batch = batch_of(samples, result.first, size);
   return result;
 }
 
@@ -82,8 +94,7 @@ void ModelPipeline<T>::backward_input(std::size_t chunk, Samples const& samples,
   while (!pending.empty() && micro_batch(samples, pending.front()).turn != current.turn) {
     backward_weight(chunk, samples, pending.front());
   }
-  std::int64_t const per_turn = samples.lane_samples / rank_.train().model.micro_batch;
-  if (m % per_turn == 0) gradients_[chunk].begin_turn(at_);
+  if (m % passes_of_turn(samples) == 0) gradients_[chunk].begin_turn(at_);
   pending.push_back(m);
   observed_sample_ = current.first;
   std::span<double> loss;
@@ -103,8 +114,7 @@ void ModelPipeline<T>::backward_weight(std::size_t chunk, Samples const& samples
   pending.pop_front();
   auto const current = micro_batch(samples, m);
   models_[chunk]->backward_weight(slot(chunk, m), current.batch, gradients_[chunk].where());
-  std::int64_t const per_turn = samples.lane_samples / rank_.train().model.micro_batch;
-  if ((m + 1) % per_turn != 0) return;
+  if ((m + 1) % passes_of_turn(samples) != 0) return;
   gradients_[chunk].end_turn(at_, memory_[memory_.layout().tensor_pieces]);
   if (rank_.train().settings.parallel.overlap && current.turn + 1 == rank_.lanes().turns()) start_sums(chunk);
 }
@@ -114,9 +124,7 @@ void ModelPipeline<T>::start_sums(std::size_t chunk) {
   auto const& domains = rank_.chunks()[chunk].domains;
   auto const gradient = memory_[memory_.layout().gradient];
   for (std::size_t d = 0; d < domains.size(); ++d) {
-    gradients_[chunk].start(sums_, at_, d,
-                            gradient.subspan(static_cast<std::size_t>(rank_.state_begin(chunk, d)),
-                                             static_cast<std::size_t>(domains[d].own.size())));
+    gradients_[chunk].start(sums_, at_, d, rank_.part_of(gradient, chunk, d));
   }
   if (gradients_[chunk].has_tied()) gradients_[chunk].start_tied(sums_, at_, memory_[memory_.layout().tied]);
 }
@@ -149,51 +157,42 @@ void ModelPipeline<T>::train(Samples const& samples, LossScale scale) {
 
 template <class T>
 void ModelPipeline<T>::evaluate(Evaluation const& evaluation) {
+  auto const samples = [&](int pass) { return evaluation.batch(pass).samples; };
+  run_forward(evaluation.passes, samples, [&](std::size_t chunk, int pass) {
+    auto const batch = evaluation.batch(pass);
+    auto& model = *models_[chunk];
+    model.forward(slot(chunk, pass), batch, false);
+    if (model.part().has_head(model.config())) model.losses(slot(chunk, pass), batch, evaluation.loss(pass));
+  });
+}
+
+/// Forward passes only, one after the other, of as many samples each as `samples` says.
+template <class T>
+void ModelPipeline<T>::run_forward(int passes, std::function<int(int)> const& samples,
+                                   std::function<void(std::size_t, int)> const& forward) {
   auto const spec = rank_.schedule(rank_.train().model.micro_batch);
   std::vector<PipelineChunk<T>> chunks;
   for (std::size_t c = 0; c < models_.size(); ++c) {
-    auto chunk = chunk_buffers(c, [&](int pass) { return evaluation.batch(pass).samples; });
-    chunk.forward = [&, c](int pass) {
-      auto const batch = evaluation.batch(pass);
-      auto& model = *models_[c];
-      model.forward(slot(c, pass), batch, false);
-      if (model.part().has_head(model.config())) model.losses(slot(c, pass), batch, evaluation.loss(pass));
-    };
+    auto chunk = chunk_buffers(c, samples);
+    chunk.forward = [&, c](int pass) { forward(c, pass); };
     chunks.push_back(std::move(chunk));
   }
   PipelineExecutor<T> executor(rank_.mesh().pipeline(), std::move(chunks));
-  executor.run(spec, forward_items(spec, rank_.mesh().coordinates().pipeline, evaluation.passes));
+  executor.run(spec, forward_items(spec, rank_.mesh().coordinates().pipeline, passes));
 }
 
 template <class T>
 std::optional<typename ModelPipeline<T>::Found> ModelPipeline<T>::find_non_finite(Samples const& samples) {
-  auto const spec = rank_.schedule(rank_.train().model.micro_batch);
   auto const& lanes = rank_.lanes();
-  auto const sequence = static_cast<std::size_t>(rank_.train().model.sequence);
   std::int64_t const own = lanes.own().size() * samples.lane_samples;
-  auto const one = [&](int m) {
-    Batch batch;
-    if (m >= own) return batch;
-    batch.samples = 1;
-    if (!samples.tokens.empty()) {
-      batch.tokens = samples.tokens.subspan(static_cast<std::size_t>(m) * sequence, sequence);
-      batch.targets = samples.targets.subspan(static_cast<std::size_t>(m) * sequence, sequence);
-    }
-    return batch;
-  };
+  auto const one = [&](int m) { return m < own ? batch_of(samples, m, 1) : Batch(); };
   std::optional<Found> first;
-  std::vector<PipelineChunk<T>> chunks;
-  for (std::size_t c = 0; c < models_.size(); ++c) {
-    auto chunk = chunk_buffers(c, [&](int m) { return one(m).samples; });
-    chunk.forward = [&, c](int m) {
-      auto const found = models_[c]->find_non_finite(slot(c, m), one(m));
-      if (found && !first) first = Found{m, rank_.chunks()[c].number, *found};
-    };
-    chunks.push_back(std::move(chunk));
-  }
-  PipelineExecutor<T> executor(rank_.mesh().pipeline(), std::move(chunks));
-  executor.run(spec, forward_items(spec, rank_.mesh().coordinates().pipeline,
-                                   static_cast<int>(lanes.turns() * samples.lane_samples)));
+  run_forward(
+      static_cast<int>(lanes.turns() * samples.lane_samples), [&](int m) { return one(m).samples; },
+      [&](std::size_t chunk, int m) {
+        auto const found = models_[chunk]->find_non_finite(slot(chunk, m), one(m));
+        if (found && !first) first = Found{m, rank_.chunks()[chunk].number, *found};
+      });
   return first;
 }
 

@@ -69,6 +69,10 @@ class ModelPipeline {
     Batch batch;             // without samples where this rank has no lane in the turn
   };
   MicroBatch micro_batch(Samples const& samples, int number) const;
+  std::int64_t passes_of_turn(Samples const& samples) const;
+  Batch batch_of(Samples const& samples, std::int64_t first, int count) const;
+  void run_forward(int passes, std::function<int(int pass)> const& samples,
+                   std::function<void(std::size_t chunk, int pass)> const& forward);
   PipelineChunk<T> chunk_buffers(std::size_t chunk, std::function<int(int)> samples) const;
   int slot(std::size_t chunk, int micro_batch) const;
   void forward(std::size_t chunk, Samples const& samples, int micro_batch);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "lib/comm/mesh.h"
@@ -50,8 +51,12 @@ class RankPlan {
   std::int64_t own_size() const { return own_size_; }
   /// This rank's share of a tied embedding, counted from where that begins, if the chunk has it.
   std::optional<FlatRange> tied_share(ChunkPlan const& chunk) const;
-  /// Where the elements of a domain of a chunk begin among them.
-  std::int64_t state_begin(std::size_t chunk, std::size_t domain) const { return state_begin_[chunk][domain]; }
+  /// Of `own` (own_size() elements), those of a domain of a chunk.
+  template <class U>
+  std::span<U> part_of(std::span<U> own, std::size_t chunk, std::size_t domain) const {
+    return own.subspan(static_cast<std::size_t>(state_begin_[chunk][domain]),
+                       static_cast<std::size_t>(chunks_[chunk].domains[domain].own.size()));
+  }
 
  private:
   TrainPlan const& plan_;

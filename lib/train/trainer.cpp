@@ -157,9 +157,8 @@ void Trainer<T>::meet_tied_gradients() {
     auto const& domains = rank_.chunks()[c].domains;
     auto const tied = std::ranges::find(domains, Domain::Kind::tied, &Domain::kind);
     if (tied == domains.end()) continue;
-    auto const begin = rank_.state_begin(c, static_cast<std::size_t>(tied - domains.begin()));
-    output_side = memory_[memory_.layout().gradient].subspan(static_cast<std::size_t>(begin),
-                                                             static_cast<std::size_t>(tied->own.size()));
+    output_side =
+        rank_.part_of(memory_[memory_.layout().gradient], c, static_cast<std::size_t>(tied - domains.begin()));
   }
   isotrain::meet_tied_gradients(rank_, at_, memory_[memory_.layout().tied], output_side);
 }

@@ -51,8 +51,7 @@ void publish_weights(RankPlan const& rank, TrainMemory<T> const& memory, Cpu con
     auto const& names = memory.layout().chunks[c];
     for (std::size_t d = 0; d < chunk.domains.size(); ++d) {
       auto const& domain = chunk.domains[d];
-      auto const own =
-          master.subspan(static_cast<std::size_t>(rank.state_begin(c, d)), static_cast<std::size_t>(domain.own.size()));
+      auto const own = rank.part_of(master, c, d);
       if (domain.kind == Domain::Kind::fp32) {
         publish_domain(at, domain, own, memory[names.fp32], chunk.shard.matrix_size());
       } else {

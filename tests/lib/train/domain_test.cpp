@@ -8,9 +8,7 @@
 
 #include "lib/comm/communicator.h"
 #include "lib/model/parameter_list.h"
-#include "lib/parallel/stages.h"
-#include "lib/train/rank_plan.h"
-#include "tests/lib/model/tiny.h"
+#include "tests/lib/train/tiny_plan.h"
 
 namespace isotrain::test {
 namespace {
@@ -36,38 +34,6 @@ std::string name_of(Degrees const& d) {
          " ep " + std::to_string(d.expert);
 }
 
-/// What follows from settings as far as a RankPlan reads it.
-TrainPlan plan_of(ModelConfig const& config, Degrees const& degrees, ScheduleKind schedule) {
-  TrainSettings settings;
-  int const virtual_stages = schedule == ScheduleKind::dualpipe_v || schedule == ScheduleKind::interleaved ? 2 : 1;
-  std::vector<double> const costs(static_cast<std::size_t>(config.num_layers), 1.0);
-  auto options = tiny_options(config, 16, 1);
-  options.slices = static_cast<int>(settings.repro.slices);
-  BatchRamp const batches(
-      {.start = 0, .full = settings.train.global_batch, .ramp_tokens = 0, .multiple = 8, .sequence = 16});
-  RunPlan const run = plan_run(settings.train.steps, batches, settings.optim.warmup);
-  return {.settings = settings,
-          .config_json = "",
-          .config = config,
-          .corpus = {},
-          .model = options,
-          .batches = batches,
-          .run = run,
-          .learning_rate = LearningRate({.schedule = "constant",
-                                         .peak = 1,
-                                         .floor = 0,
-                                         .step_first = 0.5,
-                                         .step_second = 0.6,
-                                         .step_factor = 0.5,
-                                         .decay_fraction = 0.1,
-                                         .decay_shape = "linear"},
-                                        run),
-          .degrees = degrees,
-          .schedule = schedule,
-          .virtual_stages = virtual_stages,
-          .chunks = assign_layers(costs, 1, 1, degrees.pipeline * virtual_stages)};
-}
-
 class DomainTest : public testing::Test {
  protected:
   /// Calls body with the plan of this rank for every mesh, schedule and kind of model.
@@ -79,7 +45,7 @@ class DomainTest : public testing::Test {
         Mesh const mesh(world_, degrees);
         for (auto const schedule : {ScheduleKind::one_f_one_b, ScheduleKind::interleaved, ScheduleKind::dualpipe_v}) {
           SCOPED_TRACE(name_of(degrees) + ", " + isotrain::name_of(schedule));
-          auto const plan = plan_of(config, degrees, schedule);
+          auto const plan = tiny_plan(config, degrees, schedule);
           body(RankPlan(plan, mesh));
         }
       }

@@ -22,7 +22,10 @@ struct World {
   TrainMemory<float> memory;
 
   explicit World(Degrees const& degrees, Json const& json = tiny_v3())
-      : plan(tiny_plan(json, degrees)), mesh(comm, degrees), rank(plan, mesh), memory(rank) {
+      : plan(tiny_plan(tiny_config(json), degrees, ScheduleKind::one_f_one_b, 2)),
+        mesh(comm, degrees),
+        rank(plan, mesh),
+        memory(rank) {
     auto weights = memory.optimizer_state().weight;
     for (FlatRange const& run : rank.own()) {
       auto const part = weights.first(static_cast<std::size_t>(run.size()));

@@ -1,36 +1,45 @@
 #pragma once
 
+#include <vector>
+
 #include "lib/parallel/stages.h"
 #include "lib/train/rank_plan.h"
 #include "tests/lib/model/tiny.h"
 
 namespace isotrain::test {
 
-/// What a run of a tiny model in the given layout is, without corpus and files.
-inline TrainPlan tiny_plan(Json const& json, Degrees const& degrees,
-                           ScheduleKind schedule = ScheduleKind::one_f_one_b) {
-  RunPlan const run{.steps = 1, .tokens = 64, .warmup_steps = 0, .warmup_tokens = 0};
-  TrainPlan plan{.settings = {},
-                 .config_json = {},
-                 .config = tiny_config(json),
-                 .corpus = {},
-                 .model = {},
-                 .batches = BatchRamp({.start = 0, .full = 8, .ramp_tokens = 0, .multiple = 4, .sequence = 8}),
-                 .run = run,
-                 .learning_rate = LearningRate({}, run),
-                 .degrees = degrees,
-                 .schedule = schedule,
-                 .virtual_stages = schedule == ScheduleKind::dualpipe_v ? 2 : 1,
-                 .chunks = {}};
-  plan.settings.repro.lanes = 4;
-  plan.settings.repro.slices = 2;
-  plan.settings.train.global_batch = 8;
-  plan.settings.train.sequence = 8;
-  plan.model = tiny_options(plan.config, 8, 1);
-  plan.model.slices = 2;
-  std::vector<double> const costs(static_cast<std::size_t>(plan.config.num_layers), 1.0);
-  plan.chunks = assign_layers(costs, 0, 0, degrees.pipeline * plan.virtual_stages);
-  return plan;
+/// What follows from settings as far as a RankPlan reads it; without corpus and files.
+inline TrainPlan tiny_plan(ModelConfig const& config, Degrees const& degrees,
+                           ScheduleKind schedule = ScheduleKind::one_f_one_b, int slices = 4) {
+  TrainSettings settings;
+  settings.repro.slices = slices;
+  int const virtual_stages = schedule == ScheduleKind::dualpipe_v || schedule == ScheduleKind::interleaved ? 2 : 1;
+  std::vector<double> const costs(static_cast<std::size_t>(config.num_layers), 1.0);
+  auto options = tiny_options(config, 16, 1);
+  options.slices = slices;
+  BatchRamp const batches(
+      {.start = 0, .full = settings.train.global_batch, .ramp_tokens = 0, .multiple = 8, .sequence = 16});
+  RunPlan const run = plan_run(settings.train.steps, batches, settings.optim.warmup);
+  return {.settings = settings,
+          .config_json = "",
+          .config = config,
+          .corpus = {},
+          .model = options,
+          .batches = batches,
+          .run = run,
+          .learning_rate = LearningRate({.schedule = "constant",
+                                         .peak = 1,
+                                         .floor = 0,
+                                         .step_first = 0.5,
+                                         .step_second = 0.6,
+                                         .step_factor = 0.5,
+                                         .decay_fraction = 0.1,
+                                         .decay_shape = "linear"},
+                                        run),
+          .degrees = degrees,
+          .schedule = schedule,
+          .virtual_stages = virtual_stages,
+          .chunks = assign_layers(costs, 1, 1, degrees.pipeline * virtual_stages)};
 }
 
 }  // namespace isotrain::test
